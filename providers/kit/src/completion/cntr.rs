@@ -11,6 +11,7 @@ use std::time::Duration;
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
+use crate::completion::idle_polls::NAP;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::cq::Sink;
@@ -138,8 +139,18 @@ impl Cntr {
         self.work.release(|| [self.successes(), self.errors()]);
     }
 
+    /// Drives the endpoints for a program that reads the counter.
+    fn poll(&self) {
+        let nap = || {
+            self.wait_object
+                .nap(&self.endpoints, NAP, &mut Change(self))
+        };
+        self.endpoints.poll(BUDGET, &mut Sink::none(), nap);
+    }
+
+    /// Drives the endpoints for a thread that waits.
     fn drive(&self) {
-        self.endpoints.poll(BUDGET, &mut Sink::none());
+        self.endpoints.drive(BUDGET, &mut Sink::none());
     }
 
     fn successes(&self) -> u64 {
@@ -153,14 +164,14 @@ impl Cntr {
 
 impl Counter for Cntr {
     fn read(&self) -> u64 {
-        self.drive();
+        self.poll();
         let successes = self.successes();
         self.last_read[0].store(successes, Ordering::Relaxed);
         successes
     }
 
     fn read_err(&self) -> u64 {
-        self.drive();
+        self.poll();
         let errors = self.errors();
         self.last_read[1].store(errors, Ordering::Relaxed);
         errors
@@ -321,6 +332,7 @@ mod tests {
     use std::sync::Weak;
     use std::thread;
 
+    use crate::completion::progress::ArmOutcome;
     use selvedge::trigger::{Action, Work};
     use selvedge::wait;
 
@@ -357,6 +369,30 @@ mod tests {
             assert_eq!(cntr.read(), 0);
             assert_eq!(cntr.endpoints.polls_in_vain(), Some(polls));
         }
+    }
+
+    /// An endpoint that completes an operation when it is armed.
+    #[derive(Debug)]
+    struct CompletesWhenArmed(Weak<Cntr>);
+
+    impl Progress for CompletesWhenArmed {
+        fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
+            0
+        }
+
+        fn arm(&self, _: &mut u64) -> ArmOutcome {
+            self.0.upgrade().unwrap().count(8);
+            ArmOutcome::Progressed
+        }
+    }
+
+    #[test]
+    fn a_read_beside_threads_that_compute_naps() {
+        let cntr = open(Events::Comp, wait::Object::None).unwrap();
+        let ep: Arc<dyn Progress> = Arc::new(CompletesWhenArmed(Arc::downgrade(&cntr)));
+        cntr.attach(&ep).unwrap();
+        cntr.endpoints.nap_from_now_on();
+        assert!((0..1_000_000).any(|_| cntr.read() > 0), "no read naps");
     }
 
     #[test]

@@ -87,20 +87,33 @@ impl ProgressList {
         done
     }
 
-    /// Drives the endpoints for a program that polls. Yields the processor if the program's polls
-    /// find nothing for long.
+    /// Drives the endpoints for a program that polls. If the program's polls find nothing for long,
+    /// yields the processor, or calls `nap` ([`IdlePolls`]).
     #[inline(always)]
-    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>) {
-        match self.drive(budget, sink) {
-            0 => self.idle.record_empty(),
-            _ => self.idle.record_found(),
+    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>, nap: impl FnOnce()) {
+        if self.drive(budget, sink) > 0 {
+            self.idle.record_found();
+        } else if self.idle.record_empty() {
+            nap();
         }
+    }
+
+    /// Calls `visit` for every endpoint.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&dyn Progress)) {
+        let list = self.list.lock();
+        list.iter().map(|attached| &*attached.ep).for_each(visit);
     }
 
     /// [`IdlePolls::in_vain`].
     #[cfg(test)]
     pub(crate) fn polls_in_vain(&self) -> Option<u32> {
         self.idle.in_vain()
+    }
+
+    /// [`IdlePolls::nap_from_now_on`].
+    #[cfg(test)]
+    pub(crate) fn nap_from_now_on(&self) {
+        self.idle.nap_from_now_on();
     }
 
     /// Arms every endpoint. Returns whether, and for how long, a thread may park. `is_first` is set

@@ -13,6 +13,7 @@ use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, 
 use super::sink::Sink;
 use super::slot::Slot;
 use super::store::{DRIVE_INTERVAL, Store};
+use crate::completion::idle_polls::NAP;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
@@ -201,17 +202,6 @@ impl CqRing {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Takes stored entries. If there are none, or `out` is empty, it drives the endpoints first.
-    /// `src` may be empty.
-    #[inline]
-    fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        if out.is_empty() || self.is_empty() {
-            self.drive_and_take(out, src)
-        } else {
-            self.take_stored_and_drive(out, src)
-        }
-    }
-
     /// Fast path of a read into an array of one: takes one entry if nothing else has to be done.
     #[inline(always)]
     fn take_one_fast(&self, copy_out: impl FnOnce(&Slot)) -> bool {
@@ -230,11 +220,23 @@ impl CqRing {
         true
     }
 
-    /// Drives the endpoints, and takes the entries that they push.
+    /// Drives the endpoints for a program that polls, and takes the entries that they push. `src`
+    /// may be empty.
     #[inline(never)]
-    fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+    fn poll_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        self.drive_and_take(out, src, Self::poll)
+    }
+
+    /// Drives the endpoints with `drive`, and takes the entries that they push.
+    #[inline(always)]
+    fn drive_and_take(
+        &self,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+        drive: impl FnOnce(&Self, &mut Sink<'_>),
+    ) -> Result<usize> {
         let mut sink = self.sink(out, src);
-        self.drive(&mut sink);
+        drive(self, &mut sink);
         if sink.filled() > 0 {
             return Ok(sink.filled());
         }
@@ -295,15 +297,26 @@ impl CqRing {
         (&raw const *self).addr()
     }
 
-    /// Drives the attached endpoints, unless another thread is driving them: the entries that the
-    /// other thread causes are stored in this queue, too.
+    /// Drives the attached endpoints for a program that polls, unless another thread is driving
+    /// them: the entries that the other thread causes are stored in this queue, too.
     #[inline(always)]
+    fn poll(&self, sink: &mut Sink<'_>) {
+        self.endpoints.poll(budget(sink), sink, || self.nap());
+    }
+
+    /// As [`Self::poll`], for a thread that waits.
     fn drive(&self, sink: &mut Sink<'_>) {
-        let budget = match sink.capacity() {
-            0 => BUDGET,
-            capacity => capacity,
+        self.endpoints.drive(budget(sink), sink);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn nap(&self) {
+        let mut reader = Reader {
+            cq: self,
+            out: &mut [],
         };
-        self.endpoints.poll(budget, sink);
+        self.wait_object.nap(&self.endpoints, NAP, &mut reader);
     }
 
     /// Whether the queue stores neither a completion nor an error.
@@ -316,6 +329,15 @@ impl CqRing {
     #[inline]
     fn publish_len(&self, store: &Store) {
         self.stored.store(store.stored(), Ordering::Relaxed);
+    }
+}
+
+/// The number of messages that each endpoint may take in a read into this sink.
+#[inline(always)]
+fn budget(sink: &Sink<'_>) -> usize {
+    match sink.capacity() {
+        0 => BUDGET,
+        capacity => capacity,
     }
 }
 
@@ -336,7 +358,7 @@ impl CompletionQueue for CqRing {
     #[inline]
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
         if out.is_empty() || self.is_empty() {
-            return self.drive_and_take(out, &mut []);
+            return self.poll_and_take(out, &mut []);
         }
         if let [one] = &mut *out
             && self.take_one_fast(|slot| *one = slot.entry())
@@ -351,7 +373,7 @@ impl CompletionQueue for CqRing {
             return Err(Errno::Inval);
         }
         if out.is_empty() || self.is_empty() {
-            return self.drive_and_take(out, src);
+            return self.poll_and_take(out, src);
         }
         if self.unread() == 1
             && let ([one, ..], [from, ..]) = (&mut *out, &mut *src)
@@ -375,7 +397,7 @@ impl CompletionQueue for CqRing {
 
     fn is_ready(&self) -> bool {
         if self.is_empty() {
-            self.drive(&mut self.sink(&mut [], &mut []));
+            self.poll(&mut self.sink(&mut [], &mut []));
         }
         !self.is_empty()
     }
@@ -434,7 +456,11 @@ impl WaitCondition for Reader<'_> {
     type Found = Result<usize>;
 
     fn poll(&mut self) -> Option<Result<usize>> {
-        let taken = self.cq.take(self.out, &mut []);
+        let taken = if self.out.is_empty() || self.cq.is_empty() {
+            self.cq.drive_and_take(self.out, &mut [], CqRing::drive)
+        } else {
+            self.cq.take_stored_and_drive(self.out, &mut [])
+        };
         self.found(taken)
     }
 

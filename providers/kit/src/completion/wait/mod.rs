@@ -6,6 +6,7 @@
 //! wake an endpoint is the provider's part.
 
 mod epoll_set;
+mod nap;
 mod policy;
 mod spin;
 mod spin_hint;
@@ -15,7 +16,7 @@ mod waiting;
 
 pub use super::progress::ArmOutcome;
 pub use policy::PollPolicy;
-pub(crate) use spin::SHARED_GAP;
+pub(crate) use spin::{LONG_GAP, SHARED_GAP};
 pub use spin::{SPIN, Spin, Spinning};
 pub use spin_hint::SpinHint;
 pub(crate) use wait_object::WaitObject;

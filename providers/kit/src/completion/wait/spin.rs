@@ -171,7 +171,7 @@ pub(crate) const SHARED_GAP: Duration = Duration::from_micros(5);
 const SWITCH_COST: Duration = Duration::from_micros(1);
 /// Another thread that keeps the processor for this time between two polls computes instead of
 /// waiting.
-const LONG_GAP: Duration = Duration::from_micros(500);
+pub(crate) const LONG_GAP: Duration = Duration::from_micros(500);
 /// The number of waits that do not yield after the first delay. A further yield may cost some
 /// milliseconds, which is microseconds for each of these waits. If the other thread has ended,
 /// these waits are soon over.

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use selvedge::wait::Object;
@@ -18,7 +18,9 @@ pub(crate) struct WaitObject {
     object: Object,
     pub(super) fork_guard: ForkGuard,
     /// The set that threads park on, and the descriptor for `poll(2)`.
-    pub(super) set: Option<EpollSet>,
+    set: Option<EpollSet>,
+    /// The set that threads nap on, if there is no other, made at the first nap.
+    pub(super) nap_set: OnceLock<EpollSet>,
     parking: Mutex<Parking>,
     /// Whether a thread is parked, or in `poll(2)`, and was not woken. While such a thread exists
     /// and the flag is `false`, the set is ready.
@@ -56,6 +58,7 @@ impl WaitObject {
             object,
             fork_guard: ForkGuard::current(),
             set,
+            nap_set: OnceLock::new(),
             parking: Mutex::default(),
             is_armed: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
@@ -69,7 +72,7 @@ impl WaitObject {
         if self.is_armed.load(Ordering::SeqCst)
             && self.fork_guard.is_owner()
             && self.is_armed.swap(false, Ordering::SeqCst)
-            && let Some(set) = &self.set
+            && let Some(set) = self.any_set()
         {
             set.wake();
         }
@@ -99,6 +102,16 @@ impl WaitObject {
     /// The set, if `poll(2)` may wait on it.
     pub(super) fn fd_set(&self) -> Option<&EpollSet> {
         self.set.as_ref().filter(|_| self.object == Object::Fd)
+    }
+
+    /// The set that threads of a blocking wait park on.
+    pub(super) fn wait_set(&self) -> Option<&EpollSet> {
+        self.set.as_ref()
+    }
+
+    /// The set that threads park on, also for naps.
+    pub(super) fn any_set(&self) -> Option<&EpollSet> {
+        self.set.as_ref().or_else(|| self.nap_set.get())
     }
 
     pub(super) fn parking(&self) -> MutexGuard<'_, Parking> {

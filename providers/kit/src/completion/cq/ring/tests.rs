@@ -69,6 +69,35 @@ fn reads_that_find_nothing_count_as_polls_in_vain() {
     assert_eq!(cq.endpoints.polls_in_vain(), Some(0));
 }
 
+/// An endpoint that completes an operation when it is armed.
+#[derive(Debug)]
+struct CompletesWhenArmed(Arc<CqRing>);
+
+impl Progress for CompletesWhenArmed {
+    fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
+        0
+    }
+
+    fn arm(&self, _: &mut u64) -> ArmOutcome {
+        self.0.push(entry(1), FiAddr::UNSPEC);
+        ArmOutcome::Progressed
+    }
+}
+
+#[test]
+fn a_read_beside_threads_that_compute_naps_and_takes_the_entry_that_ends_the_nap() {
+    let cq = open(&Attr::default()).unwrap();
+    let ep: Arc<dyn Progress> = Arc::new(CompletesWhenArmed(Arc::clone(&cq)));
+    cq.attach(&ep).unwrap();
+    cq.endpoints.nap_from_now_on();
+    let mut out = [Entry::default()];
+    assert!(
+        (0..1_000_000).any(|_| cq.read(&mut out) == Ok(1)),
+        "no read naps"
+    );
+    assert_eq!(out, [entry(1)]);
+}
+
 #[test]
 #[expect(unsafe_code, reason = "calls an unsafe constructor")]
 fn a_policy_can_forbid_yields() {
