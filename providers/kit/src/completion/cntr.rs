@@ -11,7 +11,7 @@ use std::time::Duration;
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
-use crate::completion::idle_polls::NAP;
+use crate::completion::idle_polls::BRIEF_PARK;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::cq::Sink;
@@ -141,11 +141,11 @@ impl Cntr {
 
     /// Drives the endpoints for a program that reads the counter.
     fn poll(&self) {
-        let nap = || {
+        let park = || {
             self.wait_object
-                .nap(&self.endpoints, NAP, &mut Change(self))
+                .park_briefly(&self.endpoints, BRIEF_PARK, &mut Change(self))
         };
-        self.endpoints.poll(BUDGET, &mut Sink::none(), nap);
+        self.endpoints.poll(BUDGET, &mut Sink::none(), park);
     }
 
     /// Drives the endpoints for a thread that waits.
@@ -387,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn a_read_beside_threads_that_compute_naps() {
+    fn a_read_beside_threads_that_compute_parks() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(CompletesWhenArmed(Arc::downgrade(&cntr)));
         cntr.attach(&ep).unwrap();
-        cntr.endpoints.nap_from_now_on();
-        assert!((0..1_000_000).any(|_| cntr.read() > 0), "no read naps");
+        cntr.endpoints.park_from_now_on();
+        assert!((0..1_000_000).any(|_| cntr.read() > 0), "no read parks");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The polls of a queue or counter that find nothing: a thread that polls in vain yields the
-//! processor to threads that want it, or naps.
+//! processor to threads that want it, or parks briefly.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::wait::{LONG_GAP, SHARED_GAP};
 
-/// Counts consecutive polls that found nothing, yields, and says when to nap.
+/// Counts consecutive polls that found nothing, yields, and says when to park briefly.
 ///
 /// A thread yields when its polls have found nothing for [`YIELD_AFTER_NS`]. If another thread used
 /// the processor meanwhile, the processor is shared. Then the thread yields after every
@@ -16,9 +16,9 @@ use crate::wait::{LONG_GAP, SHARED_GAP};
 /// too few processors thus run in turns, and do not poll until the end of their time slices.
 ///
 /// Beside threads that compute without end, each yield costs their whole time slices: milliseconds.
-/// After two such yields in a row, the thread naps instead: it parks for a moment, and the next
-/// event wakes it. The kernel runs a thread soon after it is woken. When the naps have lasted
-/// [`NAPS_PER_YIELD`] times as long as the yield, the thread yields again, to find out whether the
+/// After two such yields in a row, the thread parks briefly instead: the next event wakes
+/// it. The kernel runs a thread soon after it is woken. When this has lasted
+/// [`PARKING_PER_YIELD`] times as long as the yield, the thread yields again, to find out whether the
 /// other threads still compute.
 ///
 /// Where several threads poll at the same time, their counts are inexact. That only changes when
@@ -38,8 +38,8 @@ pub(crate) struct IdlePolls {
     is_shared: AtomicBool,
     /// Whether the last yield cost the time slices of other threads.
     was_long: AtomicBool,
-    /// The time until which threads nap instead of yielding, in nanoseconds.
-    nap_until: AtomicU64,
+    /// The time until which threads park instead of yielding, in nanoseconds.
+    parks_until: AtomicU64,
 }
 
 /// The number of polls in vain between two checks.
@@ -52,17 +52,17 @@ const SHARED_CHECK: u32 = 6;
 /// The time of polls in vain before a thread yields, in nanoseconds: several round trips between
 /// processors. A yield that returns at once takes about 1 % of it.
 const YIELD_AFTER_NS: u64 = 20_000;
-/// The time of polls in vain before a thread naps, in nanoseconds: longer than a round trip between
-/// processors, so that a thread whose peer answers at once does not nap.
-const NAP_AFTER_NS: u64 = 5_000;
-/// The longest nap. A program that polls other objects, too, sees their events later by this time at
+/// The time of polls in vain before a thread parks, in nanoseconds: longer than a round trip between
+/// processors, so that a thread whose peer answers at once does not park.
+const PARK_AFTER_NS: u64 = 5_000;
+/// The longest brief park. A program that polls other objects, too, sees their events later by this time at
 /// most; a yield would cost more.
-pub(crate) const NAP: Duration = Duration::from_micros(250);
-/// How many times as long as the yield before them threads nap until the next yield. Yields thus
+pub(crate) const BRIEF_PARK: Duration = Duration::from_micros(250);
+/// How many times as long as the yield before them threads park until the next yield. Yields thus
 /// take a thirtieth of the time.
-const NAPS_PER_YIELD: u64 = 32;
+const PARKING_PER_YIELD: u64 = 32;
 /// The limits of that time, in nanoseconds.
-const NAPPING_NS: RangeInclusive<u64> = 16_000_000..=500_000_000;
+const PARKING_NS: RangeInclusive<u64> = 16_000_000..=500_000_000;
 
 impl IdlePolls {
     /// Makes the record of a new queue or counter. Without `yields`, threads never yield.
@@ -74,7 +74,7 @@ impl IdlePolls {
             idle_since: AtomicU64::new(0),
             is_shared: AtomicBool::new(false),
             was_long: AtomicBool::new(false),
-            nap_until: AtomicU64::new(0),
+            parks_until: AtomicU64::new(0),
         }
     }
 
@@ -84,10 +84,10 @@ impl IdlePolls {
         self.yields.then(|| self.polls.load(Ordering::Relaxed))
     }
 
-    /// Makes threads nap from now on, as they do beside threads that compute.
+    /// Makes threads park from now on, as they do beside threads that compute.
     #[cfg(test)]
-    pub(crate) fn nap_from_now_on(&self) {
-        self.nap_until.store(u64::MAX, Ordering::Relaxed);
+    pub(crate) fn park_from_now_on(&self) {
+        self.parks_until.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// Records a poll that found something.
@@ -99,7 +99,7 @@ impl IdlePolls {
     }
 
     /// Records a poll that found nothing, and yields the processor if it is time. Returns whether
-    /// the thread has to nap.
+    /// the thread has to park briefly.
     #[inline(always)]
     pub(crate) fn record_empty(&self) -> bool {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -126,7 +126,7 @@ impl IdlePolls {
             thread::yield_now();
             self.record_yield(began, self.now());
         }
-        remedy == Remedy::Nap
+        remedy == Remedy::Park
     }
 
     /// The action of a thread after this many polls in vain.
@@ -139,9 +139,9 @@ impl IdlePolls {
             self.idle_since.store(now, Ordering::Relaxed);
         }
         let idle = now.saturating_sub(self.idle_since.load(Ordering::Relaxed));
-        if now < self.nap_until.load(Ordering::Relaxed) {
-            return if idle >= NAP_AFTER_NS {
-                Remedy::Nap
+        if now < self.parks_until.load(Ordering::Relaxed) {
+            return if idle >= PARK_AFTER_NS {
+                Remedy::Park
             } else {
                 Remedy::Poll
             };
@@ -159,10 +159,10 @@ impl IdlePolls {
             .store(taken >= nanos(SHARED_GAP), Ordering::Relaxed);
         let is_long = taken >= nanos(LONG_GAP);
         if self.was_long.swap(is_long, Ordering::Relaxed) && is_long {
-            let napping = taken.saturating_mul(NAPS_PER_YIELD);
-            let napping = napping.clamp(*NAPPING_NS.start(), *NAPPING_NS.end());
-            self.nap_until
-                .store(end.saturating_add(napping), Ordering::Relaxed);
+            let parking = taken.saturating_mul(PARKING_PER_YIELD);
+            let parking = parking.clamp(*PARKING_NS.start(), *PARKING_NS.end());
+            self.parks_until
+                .store(end.saturating_add(parking), Ordering::Relaxed);
         }
         self.idle_since.store(end, Ordering::Relaxed);
     }
@@ -178,7 +178,7 @@ impl IdlePolls {
 enum Remedy {
     Poll,
     Yield,
-    Nap,
+    Park,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -201,7 +201,7 @@ mod tests {
     const LONG: u64 = 3_000_000;
 
     #[test]
-    fn after_two_long_yields_in_a_row_a_thread_naps_for_many_times_as_long() {
+    fn after_two_long_yields_in_a_row_a_thread_parks_for_many_times_as_long() {
         let idle = IdlePolls::new(true);
         let mut now = 0;
         let mut yield_for = |time| {
@@ -211,54 +211,54 @@ mod tests {
         };
         for time in [LONG, 300, LONG] {
             let end = yield_for(time);
-            assert_ne!(remedy(&idle, CHECK * 2, end + YIELD_AFTER_NS), Remedy::Nap);
+            assert_ne!(remedy(&idle, CHECK * 2, end + YIELD_AFTER_NS), Remedy::Park);
         }
         let end = yield_for(LONG);
         assert_eq!(remedy(&idle, SHARED_CHECK, end), Remedy::Poll);
         assert_eq!(
-            remedy(&idle, 2 * SHARED_CHECK, end + NAP_AFTER_NS),
-            Remedy::Nap
+            remedy(&idle, 2 * SHARED_CHECK, end + PARK_AFTER_NS),
+            Remedy::Park
         );
-        let over = end + NAPS_PER_YIELD * LONG;
-        assert_eq!(remedy(&idle, 3 * SHARED_CHECK, over - 1), Remedy::Nap);
+        let over = end + PARKING_PER_YIELD * LONG;
+        assert_eq!(remedy(&idle, 3 * SHARED_CHECK, over - 1), Remedy::Park);
         assert_eq!(remedy(&idle, 4 * SHARED_CHECK, over), Remedy::Yield);
-        // One long yield suffices then; a short one ends the naps.
+        // One long yield suffices then; a short one ends that.
         idle.record_yield(over, over + LONG);
         assert_eq!(
-            remedy(&idle, 5 * SHARED_CHECK, over + LONG + NAP_AFTER_NS),
-            Remedy::Nap
+            remedy(&idle, 5 * SHARED_CHECK, over + LONG + PARK_AFTER_NS),
+            Remedy::Park
         );
     }
 
     #[test]
-    fn a_short_yield_ends_the_naps() {
+    fn a_short_yield_ends_the_brief_parks() {
         let idle = IdlePolls::new(true);
         for began in [0, LONG] {
             idle.record_yield(began, began + LONG);
         }
-        let over = 2 * LONG + NAPS_PER_YIELD * LONG;
+        let over = 2 * LONG + PARKING_PER_YIELD * LONG;
         idle.record_yield(over, over + 300);
         assert_eq!(
-            remedy(&idle, 2 * CHECK, over + 300 + NAP_AFTER_NS),
+            remedy(&idle, 2 * CHECK, over + 300 + PARK_AFTER_NS),
             Remedy::Poll
         );
         idle.record_yield(over + 600, over + 600 + LONG);
         let end = over + 600 + LONG;
-        assert_eq!(remedy(&idle, 2 * CHECK, end + NAP_AFTER_NS), Remedy::Yield);
+        assert_eq!(remedy(&idle, 2 * CHECK, end + PARK_AFTER_NS), Remedy::Yield);
     }
 
     #[test]
-    fn naps_last_half_a_second_at_most_until_the_next_yield() {
+    fn brief_parks_last_half_a_second_at_most_until_the_next_yield() {
         let idle = IdlePolls::new(true);
         idle.record_yield(0, LONG);
         let end = u64::from(u32::MAX);
         idle.record_yield(LONG, end);
         assert_eq!(
-            remedy(&idle, 2 * SHARED_CHECK, end + NAPPING_NS.end() - 1),
-            Remedy::Nap
+            remedy(&idle, 2 * SHARED_CHECK, end + PARKING_NS.end() - 1),
+            Remedy::Park
         );
         assert_eq!(
-            remedy(&idle, 3 * SHARED_CHECK, end + NAPPING_NS.end()),
+            remedy(&idle, 3 * SHARED_CHECK, end + PARKING_NS.end()),
             Remedy::Yield
         );
     }

@@ -88,13 +88,13 @@ impl ProgressList {
     }
 
     /// Drives the endpoints for a program that polls. If the program's polls find nothing for long,
-    /// yields the processor, or calls `nap` ([`IdlePolls`]).
+    /// yields the processor, or calls `park` ([`IdlePolls`]).
     #[inline(always)]
-    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>, nap: impl FnOnce()) {
+    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>, park: impl FnOnce()) {
         if self.drive(budget, sink) > 0 {
             self.idle.record_found();
         } else if self.idle.record_empty() {
-            nap();
+            park();
         }
     }
 
@@ -110,10 +110,10 @@ impl ProgressList {
         self.idle.in_vain()
     }
 
-    /// [`IdlePolls::nap_from_now_on`].
+    /// [`IdlePolls::park_from_now_on`].
     #[cfg(test)]
-    pub(crate) fn nap_from_now_on(&self) {
-        self.idle.nap_from_now_on();
+    pub(crate) fn park_from_now_on(&self) {
+        self.idle.park_from_now_on();
     }
 
     /// Arms every endpoint. Returns whether, and for how long, a thread may park. `is_first` is set

@@ -13,7 +13,7 @@ use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, 
 use super::sink::Sink;
 use super::slot::Slot;
 use super::store::{DRIVE_INTERVAL, Store};
-use crate::completion::idle_polls::NAP;
+use crate::completion::idle_polls::BRIEF_PARK;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
@@ -301,7 +301,8 @@ impl CqRing {
     /// them: the entries that the other thread causes are stored in this queue, too.
     #[inline(always)]
     fn poll(&self, sink: &mut Sink<'_>) {
-        self.endpoints.poll(budget(sink), sink, || self.nap());
+        self.endpoints
+            .poll(budget(sink), sink, || self.park_briefly());
     }
 
     /// As [`Self::poll`], for a thread that waits.
@@ -311,12 +312,13 @@ impl CqRing {
 
     #[cold]
     #[inline(never)]
-    fn nap(&self) {
+    fn park_briefly(&self) {
         let mut reader = Reader {
             cq: self,
             out: &mut [],
         };
-        self.wait_object.nap(&self.endpoints, NAP, &mut reader);
+        self.wait_object
+            .park_briefly(&self.endpoints, BRIEF_PARK, &mut reader);
     }
 
     /// Whether the queue stores neither a completion nor an error.

@@ -19,8 +19,8 @@ pub(crate) struct WaitObject {
     pub(super) fork_guard: ForkGuard,
     /// The set that threads park on, and the descriptor for `poll(2)`.
     set: Option<EpollSet>,
-    /// The set that threads nap on, if there is no other, made at the first nap.
-    pub(super) nap_set: OnceLock<EpollSet>,
+    /// The set for brief parks, if there is no other, made at the first of them.
+    pub(super) brief_set: OnceLock<EpollSet>,
     parking: Mutex<Parking>,
     /// Whether a thread is parked, or in `poll(2)`, and was not woken. While such a thread exists
     /// and the flag is `false`, the set is ready.
@@ -58,7 +58,7 @@ impl WaitObject {
             object,
             fork_guard: ForkGuard::current(),
             set,
-            nap_set: OnceLock::new(),
+            brief_set: OnceLock::new(),
             parking: Mutex::default(),
             is_armed: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
@@ -109,9 +109,9 @@ impl WaitObject {
         self.set.as_ref()
     }
 
-    /// The set that threads park on, also for naps.
+    /// The set that threads park on, also briefly.
     pub(super) fn any_set(&self) -> Option<&EpollSet> {
-        self.set.as_ref().or_else(|| self.nap_set.get())
+        self.set.as_ref().or_else(|| self.brief_set.get())
     }
 
     pub(super) fn parking(&self) -> MutexGuard<'_, Parking> {

@@ -85,15 +85,15 @@ impl Progress for CompletesWhenArmed {
 }
 
 #[test]
-fn a_read_beside_threads_that_compute_naps_and_takes_the_entry_that_ends_the_nap() {
+fn a_read_beside_threads_that_compute_parks_and_takes_the_entry_that_ends_the_park() {
     let cq = open(&Attr::default()).unwrap();
     let ep: Arc<dyn Progress> = Arc::new(CompletesWhenArmed(Arc::clone(&cq)));
     cq.attach(&ep).unwrap();
-    cq.endpoints.nap_from_now_on();
+    cq.endpoints.park_from_now_on();
     let mut out = [Entry::default()];
     assert!(
         (0..1_000_000).any(|_| cq.read(&mut out) == Ok(1)),
-        "no read naps"
+        "no read parks"
     );
     assert_eq!(out, [entry(1)]);
 }

@@ -1,4 +1,4 @@
-//! A nap: a program that polls in vain, beside threads that compute, parks for a moment.
+//! Brief parks of a program that polls in vain beside threads that compute.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ impl WaitObject {
     /// Parks the thread until the next event of an endpoint, for `time` at most. `condition` takes
     /// no value. A thread that cannot park returns at once.
     #[cold]
-    pub(crate) fn nap(
+    pub(crate) fn park_briefly(
         &self,
         endpoints: &ProgressList,
         time: Duration,
@@ -20,7 +20,7 @@ impl WaitObject {
         if !self.fork_guard.is_owner() {
             return;
         }
-        let Some(set) = self.open_nap_set(endpoints) else {
+        let Some(set) = self.open_brief_set(endpoints) else {
             return;
         };
         let deadline = Instant::now().checked_add(time);
@@ -36,16 +36,16 @@ impl WaitObject {
     }
 
     /// The set to park on. `None` if the system has no descriptor left.
-    fn open_nap_set(&self, endpoints: &ProgressList) -> Option<&EpollSet> {
+    fn open_brief_set(&self, endpoints: &ProgressList) -> Option<&EpollSet> {
         if let Some(set) = self.any_set() {
             return Some(set);
         }
-        let opened = EpollSet::open("a nap").ok()?;
-        if self.nap_set.set(opened).is_ok() {
+        let opened = EpollSet::open("a brief park").ok()?;
+        if self.brief_set.set(opened).is_ok() {
             // Endpoints that are attached from now on are added by `Self::add`.
             endpoints.for_each(|ep| {
-                if let (Some(set), Some(fd)) = (self.nap_set.get(), ep.wait_fd()) {
-                    // Without the descriptor, a nap ends with its time.
+                if let (Some(set), Some(fd)) = (self.brief_set.get(), ep.wait_fd()) {
+                    // Without the descriptor, a park ends with its time.
                     let _ = set.add(fd);
                 }
             });
@@ -142,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn a_nap_ends_when_an_endpoint_wakes_its_waiters() {
+    fn a_brief_park_ends_when_an_endpoint_wakes_its_waiters() {
         let queue = polled_queue();
         let ep = Endpoint::new(false);
         attach(&queue, &ep);
         thread::scope(|scope| {
-            scope.spawn(|| queue.0.nap(&queue.1, DAY, &mut Never));
+            scope.spawn(|| queue.0.park_briefly(&queue.1, DAY, &mut Never));
             while ep.arm_count.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
@@ -157,21 +157,26 @@ mod tests {
     }
 
     #[test]
-    fn a_nap_ends_with_the_descriptor_of_an_endpoint_attached_before_or_after_the_first_nap() {
+    fn a_brief_park_ends_with_the_descriptor_of_an_endpoint_attached_before_or_after_the_first_one()
+    {
         let queue = polled_queue();
         let [idle, ready] = [false, true].map(Endpoint::new);
         attach(&queue, &ready);
-        queue.0.nap(&queue.1, DAY, &mut Never);
+        queue.0.park_briefly(&queue.1, DAY, &mut Never);
         queue.0.remove(&*ready);
         attach(&queue, &idle);
-        queue.0.nap(&queue.1, Duration::from_micros(1), &mut Never);
+        queue
+            .0
+            .park_briefly(&queue.1, Duration::from_micros(1), &mut Never);
         attach(&queue, &ready);
-        queue.0.nap(&queue.1, DAY, &mut Never);
+        queue.0.park_briefly(&queue.1, DAY, &mut Never);
     }
 
     #[test]
-    fn a_nap_of_a_queue_without_endpoints_ends_with_its_time() {
+    fn a_brief_park_of_a_queue_without_endpoints_ends_with_its_time() {
         let queue = polled_queue();
-        queue.0.nap(&queue.1, Duration::from_micros(1), &mut Never);
+        queue
+            .0
+            .park_briefly(&queue.1, Duration::from_micros(1), &mut Never);
     }
 }
