@@ -62,4 +62,5 @@ pub use error::{End, Error};
 pub use executor::{Driver, run};
 pub use message::Message;
 pub use options::Options;
+pub use selvedge::PeerCredentials;
 pub use server::{Event, Listener, NextEvent, Request};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use selvedge::PeerCredentials;
+
 use super::sending::Sending;
 use crate::hub::{Hub, Shared};
 use crate::{End, Error, Message};
@@ -24,6 +26,16 @@ impl Peer {
     /// transport reports it, which does not prove who the client is.
     pub fn address(&self) -> &str {
         &self.shared.address
+    }
+
+    /// What the kernel or a certificate authority vouches for about the peer; `None` where nothing
+    /// does, as over TCP without TLS.
+    ///
+    /// Over shared memory it is the process, and its user is always that of this process: others
+    /// are refused. With TLS it is the verified certificate. An address that the peer states is
+    /// vouched for by neither.
+    pub fn identity(&self) -> Option<&PeerCredentials> {
+        self.shared.identity.as_ref()
     }
 
     /// The reason why the connection has ended; `None` while it is open.
@@ -60,7 +72,7 @@ impl Peer {
     /// The future fails with [`Error::TooLarge`] for a message beyond the peer's limit, and with
     /// [`Error::Ended`] when the connection has ended.
     pub fn send(&self, bytes: &[u8]) -> Sending<'_> {
-        Sending::new(self, self.message_from(bytes))
+        Sending::new(&self.hub, &self.shared, self.message_from(bytes))
     }
 
     /// Sends a message of [`Self::message`].
@@ -68,7 +80,7 @@ impl Peer {
     /// # Errors
     /// As [`Self::send`].
     pub fn send_message(&self, message: Message) -> Sending<'_> {
-        Sending::new(self, Ok(message))
+        Sending::new(&self.hub, &self.shared, Ok(message))
     }
 
     /// Closes the connection.

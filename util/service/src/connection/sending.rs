@@ -3,26 +3,31 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::peer::Peer;
 use crate::executor::{Step, operation};
-use crate::hub::Hub;
+use crate::hub::{Hub, Shared};
 use crate::{Error, Message};
 
-/// The future of [`Peer::send`]. A future that is dropped takes its message back if the
+/// The future of [`crate::Peer::send`]. A future that is dropped takes its message back if the
 /// message still waits for the peer's window; otherwise the message is sent.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct Sending<'a> {
-    peer: &'a Peer,
+    hub: &'a Arc<Hub>,
+    shared: &'a Shared,
     message: Result<Option<Message>, Error>,
     /// The number of the message while it is queued.
     queued: Option<u64>,
 }
 
 impl<'a> Sending<'a> {
-    pub(super) fn new(peer: &'a Peer, message: Result<Message, Error>) -> Self {
+    pub(super) fn new(
+        hub: &'a Arc<Hub>,
+        shared: &'a Shared,
+        message: Result<Message, Error>,
+    ) -> Self {
         Self {
-            peer,
+            hub,
+            shared,
             message: message.map(Some),
             queued: None,
         }
@@ -32,7 +37,7 @@ impl<'a> Sending<'a> {
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.queued {
-            self.peer.hub.take_back(&self.peer.shared, number);
+            self.hub.take_back(self.shared, number);
         }
     }
 }
@@ -41,11 +46,11 @@ impl Step for Sending<'_> {
     type Output = ();
 
     fn hub(&self) -> &Arc<Hub> {
-        &self.peer.hub
+        self.hub
     }
 
     fn step(&mut self, waker: Option<&Waker>) -> Option<Result<(), Error>> {
-        let Peer { hub, shared } = self.peer;
+        let Self { hub, shared, .. } = *self;
         let number = match (self.queued, &mut self.message) {
             (Some(number), _) => number,
             (None, Ok(message)) => match hub.send(shared, message, waker)? {
