@@ -390,6 +390,11 @@ const PLANTS: &[Plant] = plants! {
         "peers read from an arena after a fork": "self.header().store(0, Ordering::Release);\n        // No later" => "// No later"
             fails "reads_of_the_heap_need_no_call_of_the_target_and_see_its_memory_after_a_fork";
     }
+    "providers/kit/src/completion/idle_polls.rs": "selvedge-kit" "--lib" {
+        "a thread yields again and again beside threads that compute": "if now < self.parks_until" => "if idle == u64::MAX && now < self.parks_until"
+            fails "completion::idle_polls::tests::after_two_long_yields_in_a_row_a_thread_parks_for_many_times_as_long",
+                "completion::cq::ring::tests::a_read_beside_threads_that_compute_parks_and_takes_the_entry_that_ends_the_park";
+    }
 };
 
 /// The defects that one run plants.
