@@ -54,9 +54,9 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_990,
+        ceiling: 16_100,
         reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
-                 key table (530), the yields of polling threads (70) and the receives of lent \
+                 key table (530), the yields and brief parks of polling threads (180) and the receives of lent \
                  messages (40) are shared by all providers.",
     },
     Part {
@@ -103,7 +103,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_708,
+        ceiling: 27_715,
         reason: "",
     },
 ];
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 127_095,
+    ceiling: 127_245,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
