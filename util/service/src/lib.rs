@@ -56,7 +56,8 @@ mod server;
 mod wire;
 
 pub use connection::{
-    Connecting, Connection, Peer, Receiving, Response, Sending, connect, connect_with,
+    ByteStream, Connecting, Connection, Messages, Peer, Receiving, Response, Sending, connect,
+    connect_with,
 };
 pub use error::{End, Error};
 pub use executor::{Driver, run};
