@@ -53,6 +53,7 @@ mod message;
 mod options;
 mod port;
 mod server;
+mod topic;
 mod wire;
 
 pub use connection::{
@@ -65,3 +66,7 @@ pub use message::Message;
 pub use options::Options;
 pub use selvedge::PeerCredentials;
 pub use server::{Event, Listener, NextEvent, Request};
+pub use topic::{
+    NextPublication, Publication, Publisher, Start, Subscriber, Subscribing, subscribe,
+    subscribe_with,
+};

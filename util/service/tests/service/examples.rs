@@ -120,3 +120,17 @@ fn the_example_of_a_key_value_store_keeps_values() {
         assert_eq!(run("key_value", &["get", "color"]), "blue\n");
     });
 }
+
+#[test]
+fn the_example_of_a_camera_counts_frames() {
+    bounded(|| {
+        let address = crate::name();
+        let mut camera = Background::start("camera", &["publish", &address]);
+        assert!(camera.line().contains(&address));
+        let mut watcher = Background::start("camera", &["watch", &address]);
+        let line = watcher.line();
+        let frames = line.split(' ').next().unwrap();
+        assert!(frames.parse::<u32>().unwrap() > 0, "{line}");
+        assert!(line.contains("frames per second"), "{line}");
+    });
+}

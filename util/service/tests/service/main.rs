@@ -15,6 +15,7 @@ mod streams;
 mod tls;
 #[cfg(feature = "tokio")]
 mod tokio_runtimes;
+mod topics;
 #[cfg(any(feature = "bytemuck", feature = "postcard"))]
 mod typed;
 

@@ -77,6 +77,12 @@ fn process_of_another_test() {
             println!("> connected");
             connection.receive().wait().unwrap();
         }
+        "subscriber" => {
+            let mut subscriber = selvedge_service::subscribe(&address).wait().unwrap();
+            loop {
+                subscriber.next().wait().unwrap();
+            }
+        }
         "streaming client" => {
             let mut stream = connect(&address).wait().unwrap().into_stream();
             stream.write_all(b"abcd").unwrap();
