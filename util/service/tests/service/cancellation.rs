@@ -93,10 +93,10 @@ fn a_subscription_may_be_dropped_after_each_poll() {
                     let mut subscriber = subscribe(&address).await.unwrap();
                     for number in 0..60_u64 {
                         publisher.publish(&number.to_le_bytes()).unwrap();
-                        let next = polled(number as u32 % 5, subscriber.next()).await;
+                        let next = polled(number as u32 % 5, subscriber.receive()).await;
                         let next = match next {
                             Some(next) => next.unwrap(),
-                            None => subscriber.next().await.unwrap(),
+                            None => subscriber.receive().await.unwrap(),
                         };
                         assert_eq!((next.number(), next.lost()), (number, 0));
                     }
