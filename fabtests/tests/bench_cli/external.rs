@@ -124,9 +124,9 @@ fn open_mpi_is_measured_over_the_c_library() {
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), 2 * 4);
     for row in rows.chunks(4) {
-        let ways: Vec<_> = row[1..].iter().map(|row| text(row, "manner")).collect();
+        let routes: Vec<_> = row[1..].iter().map(|row| text(row, "manner")).collect();
         let heap = "over selvedge with the shared heap";
-        assert_eq!(ways, ["over selvedge", heap, "over its own transports"]);
+        assert_eq!(routes, ["over selvedge", heap, "over its own transports"]);
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Baseline {
 
 impl Baseline {
     /// Finds the baselines of a name on the command line, and builds their program. `transport` is
-    /// libfabric's provider, UCX's transports, or one of MPI's ways to carry messages.
+    /// libfabric's provider, UCX's transports, or MPI's routes.
     ///
     /// # Errors
     /// When there is no baseline of this name, or its program cannot be built.
@@ -34,8 +34,8 @@ impl Baseline {
             "ucx" => Self::Compiled(CompiledProgram::ucx(transport)?),
             "iceoryx2" => Self::Iceoryx2(Iceoryx2::build()?),
             "mpi" => {
-                let ways = Mpi::compile(transport.as_deref())?;
-                return Ok(ways.into_iter().map(Self::Mpi).collect());
+                let routes = Mpi::compile(transport.as_deref())?;
+                return Ok(routes.into_iter().map(Self::Mpi).collect());
             }
             "bmi" => Self::Bmi,
             _ => Self::provider(name)?,
@@ -112,7 +112,7 @@ impl Baseline {
         };
         let opened = Contestant::open(name.to_owned(), self.start(provider, launcher)?, &order)?;
         Ok(match self {
-            Self::Mpi(ranks) => opened.with_config(ranks.way()),
+            Self::Mpi(ranks) => opened.with_config(ranks.route()),
             _ => opened,
         })
     }

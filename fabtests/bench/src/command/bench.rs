@@ -63,7 +63,7 @@ pub struct Args {
     against: Vec<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
     /// endpoints over TCP that have our protocol; UCX's transports [default: sm,self for shm,
-    /// tcp,self for others]; or one of MPI's ways [default: selvedge,heap,own]
+    /// tcp,self for others]; or MPI's routes [default: selvedge,heap,own]
     #[arg(long, alias = "rival", value_name = "NAME", requires = "against")]
     baseline: Option<String>,
     #[command(flatten)]

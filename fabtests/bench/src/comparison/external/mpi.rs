@@ -14,18 +14,18 @@ use super::CompiledProgram;
 use crate::machine::cpu::Placement;
 use crate::pair::{Pair, Side};
 
-/// Two ranks whose messages go one way.
+/// Two ranks whose messages take one route.
 #[derive(Debug)]
 pub struct Mpi {
     program: Rc<CompiledProgram>,
-    way: Way,
+    route: Route,
     /// The folder of Selvedge's libraries; unused by Open MPI's own transports.
     libraries: PathBuf,
 }
 
-/// The way that messages take.
+/// The route of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Route {
     /// `libfabric.so.1` of Selvedge.
     Selvedge,
     /// The same, in ranks that preload the shared heap.
@@ -35,23 +35,23 @@ enum Way {
 }
 
 impl Mpi {
-    /// Compiles the program over MPI. Returns all ways, or those of `names`, separated by commas.
+    /// Compiles the program over MPI. Returns all routes, or those of `names`, separated by commas.
     ///
     /// # Errors
     /// When there is no MPI, `LD_LIBRARY_PATH` does not lead to Selvedge's libraries, or a name is
     /// unknown. The error names the remedy.
     pub fn compile(names: Option<&str>) -> anyhow::Result<Vec<Self>> {
         let names = names.unwrap_or("selvedge,heap,own").split(',');
-        let ways: Vec<_> = names.map(Way::parse).collect::<anyhow::Result<_>>()?;
-        let libraries = if ways.iter().all(|way| *way == Way::Own) {
+        let routes: Vec<_> = names.map(Route::parse).collect::<anyhow::Result<_>>()?;
+        let libraries = if routes.iter().all(|route| *route == Route::Own) {
             PathBuf::new()
         } else {
             find_libraries()?
         };
         let program = Rc::new(CompiledProgram::mpi()?);
-        let contestants = ways.into_iter().map(|way| Self {
+        let contestants = routes.into_iter().map(|route| Self {
             program: Rc::clone(&program),
-            way,
+            route,
             libraries: libraries.clone(),
         });
         Ok(contestants.collect())
@@ -76,7 +76,7 @@ impl Mpi {
                 .args(["--bind-to", "none", "--oversubscribe"]);
             let yields = u8::from(placement.is_one_core()).to_string();
             set(&mut command, "mpi_yield_when_idle", &yields);
-            self.select_way(&mut command, provider);
+            self.select_route(&mut command, provider);
             for (side, socket) in Side::BOTH.into_iter().zip(sockets) {
                 let socket = socket.to_string_lossy();
                 self.export(&mut command);
@@ -90,8 +90,8 @@ impl Mpi {
         })
     }
 
-    fn select_way(&self, command: &mut Command, provider: &str) {
-        if self.way == Way::Own {
+    fn select_route(&self, command: &mut Command, provider: &str) {
+        if self.route == Route::Own {
             let transports = if provider == "shm" {
                 "^ofi"
             } else {
@@ -104,14 +104,14 @@ impl Mpi {
         set(command, "mtl", "ofi");
         set(command, "mtl_ofi_provider_include", provider);
         command.env("BENCH_LIBRARY", self.libraries.join("libfabric.so"));
-        if self.way == Way::Heap {
+        if self.route == Route::Heap {
             command.env("BENCH_HEAP", self.libraries.join(HEAP));
         }
     }
 
     /// The variables that one rank gets and `mpirun` does not.
     fn export(&self, command: &mut Command) {
-        if self.way == Way::Heap {
+        if self.route == Route::Heap {
             let heap = self.libraries.join(HEAP);
             command.args(["-x", &format!("LD_PRELOAD={}", heap.display())]);
         }
@@ -122,13 +122,13 @@ impl Mpi {
         self.program.version()
     }
 
-    /// The name of the way that messages take.
-    pub fn way(&self) -> String {
-        self.way.to_string()
+    /// The name of the route of messages.
+    pub fn route(&self) -> String {
+        self.route.to_string()
     }
 }
 
-impl Way {
+impl Route {
     fn parse(name: &str) -> anyhow::Result<Self> {
         Ok(match name {
             "selvedge" => Self::Selvedge,
@@ -139,7 +139,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Selvedge => "over selvedge",
@@ -192,9 +192,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_have_names() {
-        assert_eq!(Way::parse("heap").unwrap(), Way::Heap);
-        let error = Way::parse("ucx").unwrap_err().to_string();
+    fn routes_have_names() {
+        assert_eq!(Route::parse("heap").unwrap(), Route::Heap);
+        let error = Route::parse("ucx").unwrap_err().to_string();
         assert!(error.contains("choose selvedge, heap or own"), "{error}");
     }
 }
