@@ -370,8 +370,8 @@ const PLANTS: &[Plant] = plants! {
         "a response without a request is taken": "if !is_awaited {" => "if !is_awaited && header.id > 4 {"
             fails "frames_that_violate_the_protocol_are_found";
     }
-    "util/service/src/client.rs": "selvedge-service" "--test=service" {
-        "a dropped request is not cancelled": "            self.hub.cancel(self.shared.key, id);" => "            let _ = (&self.hub, id);"
+    "util/service/src/connection/response.rs": "selvedge-service" "--test=service" {
+        "a dropped request is not cancelled": "            self.peer.hub.cancel(self.peer.shared.key, id);" => "            let _ = id;"
             fails "a_dropped_request_is_cancelled_and_its_response_is_dropped";
     }
     "util/service/src/hub/completions.rs": "selvedge-service" "--test=service" {
