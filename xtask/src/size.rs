@@ -89,7 +89,7 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_460,
+        ceiling: 7_500,
         reason: "",
     },
     Part {
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 127_395,
+    ceiling: 127_440,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
