@@ -15,7 +15,7 @@ pub(super) struct ReadPolicy {
     first_step: AtomicUsize,
     /// Grows with second polls that find entries, and shrinks with those that find none.
     credit: AtomicU32,
-    /// The number of reads without a second poll since the last one, modulo [`TRIAL_INTERVAL`].
+    /// The number of reads without a second poll since the last one, modulo [`PROBE_INTERVAL`].
     skipped: AtomicU32,
 }
 
@@ -29,7 +29,7 @@ const MAX_CREDIT: u32 = 8;
 const FAILURE: u32 = 2;
 /// Without credit, one of so many reads polls a second time. In round trips the others gain the time
 /// of a poll that finds nothing, some 250 ns.
-const TRIAL_INTERVAL: u32 = 64;
+const PROBE_INTERVAL: u32 = 64;
 
 impl ReadPolicy {
     pub(super) const fn new() -> Self {
@@ -52,7 +52,7 @@ impl ReadPolicy {
         if self.credit.load(Ordering::Relaxed) > 0 {
             return true;
         }
-        let skipped = (self.skipped.load(Ordering::Relaxed) + 1) % TRIAL_INTERVAL;
+        let skipped = (self.skipped.load(Ordering::Relaxed) + 1) % PROBE_INTERVAL;
         self.skipped.store(skipped, Ordering::Relaxed);
         skipped == 0
     }
@@ -96,7 +96,7 @@ mod tests {
     fn reads_of_round_trips_poll_once_and_those_of_windows_twice() {
         let policy = ReadPolicy::new();
         assert_eq!(second_polls(&policy, 64 * 10, false), 10);
-        // A window is noticed by the next trial.
+        // A window is noticed by the next probe.
         assert_eq!(second_polls(&policy, 64, true), 1);
         for _ in 0..10 {
             assert_eq!(second_polls(&policy, 20, true), 20);
