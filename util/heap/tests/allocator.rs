@@ -127,7 +127,7 @@ fn an_arena_ends_with_its_last_allocation() {
 fn the_first_accesses_to_an_allocation_cause_few_page_faults() {
     let _exclusive = exclusively();
     // SAFETY: the range is empty.
-    let result = unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_WRITE) };
+    let result = unsafe { libc::madvise(ptr::null_mut(), 0, libc::MADV_POPULATE_WRITE) };
     if result != 0 {
         // Before Linux 5.14.
         return;
