@@ -89,8 +89,8 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_515,
-        reason: "",
+        ceiling: 7_520,
+        reason: "Reads of completion queues learn whether a second poll pays (70 lines).",
     },
     Part {
         name: "service",
