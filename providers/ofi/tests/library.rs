@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{self, Entry};
 use selvedge::eq::Event;
 use selvedge::info::{EpType, Version};
+use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
 use selvedge::{
     Caps, Context, Desc, Domain, Errno, EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut,
-    MrAccess, MrMode, MsgExt, Registry, TaggedExt, eq, mr,
+    MrAccess, MrMode, MsgExt, OpFlags, Registry, TaggedExt, av, eq, mr, msg, tagged, wait,
 };
+use selvedge_testkit::domain::Recv;
 use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 use selvedge_testkit::skip::{Need, skip};
 
@@ -127,6 +129,130 @@ fn messages_pass_over_shm() {
 }
 
 #[test]
+fn a_lent_message_is_an_ordinary_one_over_the_library() {
+    let Some(registry) = system_registry("tcp;ofi_rxm;ofi") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::MSG | Caps::TAGGED)) else {
+        return skip(Need::Libfabric, format_args!("it has no tcp;ofi_rxm"));
+    };
+    let domain = infos[0].open().unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let [a, b] = [(); 2].map(|()| Endpoint::open(&*domain, &infos[0], Arc::clone(&av)).unwrap());
+    let to_b = av.insert_one(&b.address().unwrap()).unwrap();
+    let pool = Pool::new(&*domain, 100, 2).unwrap();
+    b.trecv_lent(pool.take().unwrap(), FiAddr::UNSPEC, 3, Context(1))
+        .unwrap();
+    let mut message = pool.take().unwrap();
+    message.write(b"lent").unwrap();
+    let (mut done, mut failed) = (Completions::with_capacity(1), Some(message));
+    let view = until(|| {
+        if let Some(message) = failed.take() {
+            failed = a.tlend(message, to_b, 3, Context(2)).err().map(|e| e.buf);
+        }
+        a.poll(&mut done).unwrap();
+        assert!(done.drain().all(|sent| sent.result.is_ok()));
+        b.poll(&mut done).unwrap();
+        done.drain().next().map(|it| it.into_view().unwrap().0)
+    });
+    assert_eq!(
+        (view.is_lent(), view.to_vec().unwrap()),
+        (false, b"lent".to_vec())
+    );
+}
+
+#[test]
+fn the_flag_of_lent_messages_does_not_reach_the_library() {
+    let Some(registry) = system_registry("tcp;ofi_rxm;ofi") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::MSG | Caps::TAGGED)) else {
+        return skip(Need::Libfabric, format_args!("it has no tcp;ofi_rxm"));
+    };
+    let endpoint = open(&infos[0]);
+    let (ep, dest) = (&endpoint.ep, endpoint.insert_endpoint(&endpoint));
+    assert!(ep.lending().is_none());
+    let (bytes, mut buf) = ([7; 8], [0; 8]);
+    let (context, desc, data, tag) = (Context(1), &[][..], 0, 0);
+    for flags in [OpFlags::LEND, OpFlags::LEND | OpFlags::DEFAULT] {
+        let (src, any) = (FiAddr::UNSPEC, TagMatch::ANY);
+        let (iov, into) = (&[Iov::new(&bytes)][..], &[IovMut::new(&mut buf)][..]);
+        // SAFETY: the posts fail, so that nothing accesses the buffers.
+        let posts = unsafe {
+            [
+                ep.sendmsg(
+                    &msg::SendMsg {
+                        iov,
+                        desc,
+                        dest,
+                        context,
+                        data,
+                    },
+                    flags,
+                ),
+                ep.recvmsg(
+                    &msg::RecvMsg {
+                        iov: into,
+                        desc,
+                        src,
+                        context,
+                    },
+                    flags,
+                ),
+                ep.tsendmsg(
+                    &tagged::SendMsg {
+                        iov,
+                        desc,
+                        dest,
+                        tag,
+                        context,
+                        data,
+                    },
+                    flags,
+                ),
+                ep.trecvmsg(
+                    &tagged::RecvMsg {
+                        iov: into,
+                        desc,
+                        src,
+                        tag: any,
+                        context,
+                    },
+                    flags,
+                ),
+            ]
+        };
+        assert_eq!(posts, [Err(Errno::BadFlags); 4]);
+    }
+}
+
+#[test]
+fn a_wait_without_room_returns_when_the_queue_has_an_entry() {
+    let Some(registry) = system_registry("tcp;ofi_rxm;ofi") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::MSG)) else {
+        return skip(Need::Libfabric, format_args!("it has no tcp;ofi_rxm"));
+    };
+    let endpoint = LocalEndpoint::open_with(&infos[0], |domain, config| {
+        let mut attr = cq::Attr::default();
+        attr.wait_obj = wait::Object::Unspec;
+        config.rx = Some(domain.queue_with(&attr).unwrap());
+    });
+    let brief = Some(Duration::from_millis(10));
+    assert_eq!(endpoint.cq().wait(&mut [], brief), Err(Errno::Again));
+    let itself = endpoint.insert_endpoint(&endpoint);
+    let _received = endpoint.recv_new(8, &Recv::new(1));
+    endpoint.post_retrying(&[&endpoint], || {
+        endpoint.ep.inject(b"8 bytes.", itself, None)
+    });
+    for _ in 0..2 {
+        assert_eq!(endpoint.cq().wait(&mut [], Some(TIMEOUT)), Ok(0));
+    }
+    assert_eq!(endpoint.poll().unwrap().unwrap().context, Context(1));
+}
+
+#[test]
 fn the_provider_is_off_until_a_library_is_named() {
     let error = registry("").infos(&Hints::anything()).unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);
@@ -168,7 +294,7 @@ fn errors_have_the_librarys_text() {
     };
     let side = open(&infos[0]);
     let mut attr = cq::Attr::with_size(usize::MAX);
-    attr.wait_obj = selvedge::wait::Object::Fd;
+    attr.wait_obj = wait::Object::Fd;
     let refused = side.domain().cq(&attr).unwrap_err().to_string();
     assert!(
         refused.contains("libfabric 1.") || refused.contains("libfabric 2."),

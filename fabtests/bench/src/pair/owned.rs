@@ -9,7 +9,7 @@ use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, all
 
 use super::Side;
 use super::exchange::{self, Completion, Messages};
-use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, pattern};
+use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, ends, pattern};
 use crate::machine::cpu::Idle;
 use crate::measure::clock::Clock;
 use crate::measure::timing::Timing;
@@ -123,6 +123,8 @@ fn run<const IS_TAGGED: bool>(
         completions: Completions::with_capacity(1),
         rx_pool,
         verify: params.verify,
+        lent: 0,
+        given_back: 0,
     };
     exchange::run(&mut messages, (rx, tx), clock, params)
 }
@@ -145,6 +147,10 @@ struct OwnedMessages<'a, const IS_TAGGED: bool> {
     rx_pool: Pool,
     /// Whether messages are checked on arrival.
     verify: bool,
+    /// Number of messages that this side has lent.
+    lent: u64,
+    /// Number of messages that this side has given back.
+    given_back: u64,
 }
 
 impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
@@ -167,10 +173,10 @@ impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
         }
     }
 
-    /// Gives a lent message back to its sender. Returns a copy of it if messages are checked, and
-    /// otherwise a free receive buffer.
+    /// Gives a lent message back to its sender. Returns a copy of it if messages are checked.
+    /// Otherwise checks the ends of the message, and returns a free receive buffer.
     #[inline]
-    fn give_back(&self, completion: owned::Completion) -> anyhow::Result<Completion<Buf, Buf>> {
+    fn give_back(&mut self, completion: owned::Completion) -> anyhow::Result<Completion<Buf, Buf>> {
         let (view, received) = completion
             .into_view()
             .map_err(|error| anyhow!("a receive failed: {}: {}", error.errno, error.detail))?;
@@ -180,6 +186,9 @@ impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
             ensure!(view.is_lent(), "a message was copied instead of lent");
             buf.set_len(view.len())?;
             view.copy_to(0, &mut buf)?;
+        } else if let Some(last) = view.len().checked_sub(1) {
+            self.given_back += 1;
+            ends::check(&[view.read(0)?, view.read(last)?], self.given_back)?;
         }
         Ok(Completion::Received(buf, received.len))
     }
@@ -210,7 +219,11 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
     }
 
     #[inline]
-    fn post_send(&mut self, buf: Buf) -> anyhow::Result<()> {
+    fn post_send(&mut self, mut buf: Buf) -> anyhow::Result<()> {
+        if self.endpoint.lent && !self.verify {
+            self.lent += 1;
+            ends::write(&mut buf, self.lent);
+        }
         let OwnedEndpoint { peer, lent, .. } = *self.endpoint;
         self.post(buf, "send", |ep, buf| match (IS_TAGGED, lent) {
             (true, true) => ep.tlend(buf, peer, TAG, SENT),

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use selvedge::owned::{Buf, Completions, Endpoint, Handle, TryPostError};
-use selvedge::{Address, AddressVector, Caps, Errno, FiAddr, Hints, TagMatch, av, cq, wait};
+use selvedge::{
+    Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
+};
 
 use self::buffers::Buffers;
 use crate::wire::HEADER;
@@ -111,6 +113,14 @@ impl Port {
         self.av.insert_one(address).map_err(Error::transport)
     }
 
+    /// What the kernel or a certificate authority vouches for about a connected peer.
+    pub(crate) fn identity(&self, peer: FiAddr) -> Option<PeerCredentials> {
+        let credentials = self.ep.peer_credentials(peer);
+        credentials
+            .inspect_err(|errno| log::debug!("nothing vouches for {peer:?}: {errno}"))
+            .ok()
+    }
+
     /// Removes a peer.
     pub(crate) fn remove(&self, peer: FiAddr) {
         if let Err(errno) = self.av.remove(&[peer]) {
@@ -121,6 +131,13 @@ impl Port {
     /// A message of `len` bytes: zeros, or bytes of earlier messages.
     pub(crate) fn message(&self, len: usize) -> Result<Message, Error> {
         self.take(HEADER.saturating_add(len)).map(Message::new)
+    }
+
+    /// A message with a copy of `bytes`.
+    pub(crate) fn message_from(&self, bytes: &[u8]) -> Result<Message, Error> {
+        let mut message = self.message(bytes.len())?;
+        message.copy_from_slice(bytes);
+        Ok(message)
     }
 
     /// A buffer of this length.

@@ -1,6 +1,6 @@
 //! The other side of a test, as a process of its own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -48,9 +48,12 @@ impl Process {
         }
     }
 
+    pub(crate) fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
+        kill(Pid::from_raw(self.id()), signal).unwrap();
     }
 }
 
@@ -73,6 +76,19 @@ fn process_of_another_test() {
             let connection = connect(&address).wait().unwrap();
             println!("> connected");
             connection.receive().wait().unwrap();
+        }
+        "subscriber" => {
+            let mut subscriber = selvedge_service::subscribe(&address).wait().unwrap();
+            loop {
+                subscriber.next().wait().unwrap();
+            }
+        }
+        "streaming client" => {
+            let mut stream = connect(&address).wait().unwrap().into_stream();
+            stream.write_all(b"abcd").unwrap();
+            stream.flush().unwrap();
+            println!("> written");
+            std::thread::park();
         }
         "requesting client" => {
             let connection = connect(&address).wait().unwrap();

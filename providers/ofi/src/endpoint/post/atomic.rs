@@ -69,7 +69,7 @@ impl Atomic for Endpoint {
         let (iov, segments, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let form = self.atomic_form(msg, segments, flags);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.
@@ -145,7 +145,7 @@ impl Atomic for Endpoint {
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = msg.iov.len() == 1 && result.len() == 1;
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.
@@ -231,7 +231,7 @@ impl Atomic for Endpoint {
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.

@@ -66,18 +66,25 @@ impl Direction {
     }
 
     /// The data of an operation with these flags.
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] for [`OpFlags::LEND`]: its bit is specific to Selvedge, and could mean
+    /// something else to the library.
     #[inline]
-    fn posted_op(&self, context: Context, flags: OpFlags) -> PostedOp {
+    fn posted_op(&self, context: Context, flags: OpFlags) -> Result<PostedOp> {
+        if flags.contains(OpFlags::LEND) {
+            return Err(Errno::BadFlags);
+        }
         let all = if flags.contains(OpFlags::DEFAULT) {
             flags | self.defaults
         } else {
             flags
         };
-        PostedOp {
+        Ok(PostedOp {
             context,
             is_reported: !self.is_selective || all.contains(OpFlags::COMPLETION),
             is_multi: all.contains(OpFlags::MULTI_RECV),
-        }
+        })
     }
 }
 

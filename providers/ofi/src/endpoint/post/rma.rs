@@ -34,7 +34,7 @@ impl Rma for Endpoint {
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
         let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.
@@ -94,7 +94,7 @@ impl Rma for Endpoint {
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
         let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.

@@ -18,7 +18,7 @@ impl Tagged for Endpoint {
         let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, tag, data) = (msg.dest.0, msg.tag, msg.data);
-        let posted_op = self.tx.posted_op(msg.context, flags);
+        let posted_op = self.tx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.
@@ -91,7 +91,7 @@ impl Tagged for Endpoint {
         let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (src, tag, ignore) = (msg.src.0, msg.tag.tag, msg.tag.ignore);
-        let posted_op = self.rx.posted_op(msg.context, flags);
+        let posted_op = self.rx.posted_op(msg.context, flags)?;
         self.domain.contexts.post(posted_op, |context| {
             // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
             // for the memory that they name.

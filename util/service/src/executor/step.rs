@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::run::is_driven;
 use crate::Error;
 use crate::hub::Hub;
 
@@ -19,11 +20,8 @@ pub(crate) trait Step {
 
     /// The operation as a future.
     fn poll_step(&mut self, cx: &Context<'_>) -> Poll<Result<Self::Output, Error>> {
-        match self.step(Some(cx.waker())) {
-            Some(result) => Poll::Ready(result),
-            None if self.hub().is_driven() => Poll::Pending,
-            None => Poll::Ready(Err(Error::NoDriver)),
-        }
+        let hub = Arc::clone(self.hub());
+        poll_operation(&hub, cx, |waker| self.step(Some(waker)))
     }
 
     /// The operation as a blocking call.
@@ -37,6 +35,27 @@ pub(crate) trait Step {
     }
 }
 
+/// Polls an operation on a hub, which takes the waker of the task.
+pub(crate) fn poll_operation<T>(
+    hub: &Arc<Hub>,
+    cx: &Context<'_>,
+    operation: impl FnOnce(&Waker) -> Option<Result<T, Error>>,
+) -> Poll<Result<T, Error>> {
+    match operation(cx.waker()) {
+        Some(result) => Poll::Ready(result),
+        None if is_driven(hub) => Poll::Pending,
+        None => Poll::Ready(Err(Error::NoDriver)),
+    }
+}
+
+/// Blocks the thread until an operation on a hub has a result.
+pub(crate) fn wait_operation<T>(
+    hub: &Hub,
+    operation: impl FnMut() -> Option<Result<T, Error>>,
+) -> Result<T, Error> {
+    hub.wait(None, operation)?.unwrap_or(Err(Error::NoDriver))
+}
+
 /// Implements `Future` and the blocking calls of an operation.
 macro_rules! operation {
     ($name:ident $(<$lifetime:lifetime>)?, $output:ty) => {
@@ -46,7 +65,7 @@ macro_rules! operation {
             /// # Errors
             /// As the future.
             pub fn wait(mut self) -> Result<$output, crate::Error> {
-                $crate::step::Step::wait_step(&mut self, None)
+                $crate::executor::Step::wait_step(&mut self, None)
             }
 
             /// Blocks the thread until there is a result or the time is over.
@@ -54,7 +73,7 @@ macro_rules! operation {
             /// # Errors
             /// As the future; [`crate::Error::Timeout`] when the time is over.
             pub fn wait_timeout(mut self, timeout: std::time::Duration) -> Result<$output, crate::Error> {
-                $crate::step::Step::wait_step(&mut self, Some(timeout))
+                $crate::executor::Step::wait_step(&mut self, Some(timeout))
             }
         }
 
@@ -65,7 +84,7 @@ macro_rules! operation {
                 self: std::pin::Pin<&mut Self>,
                 cx: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
-                $crate::step::Step::poll_step(self.get_mut(), cx)
+                $crate::executor::Step::poll_step(self.get_mut(), cx)
             }
         }
     };
