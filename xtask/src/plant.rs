@@ -380,7 +380,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "util/service/src/topic/subscriber.rs": "selvedge-service" "--test=service" {
         "a slow subscriber is not told what it has lost": "number.saturating_sub(expected)" => "0 * expected"
-            fails "a_slow_subscriber_loses_the_oldest_and_is_told_how_many";
+            fails "a_slow_subscriber_loses_the_oldest_and_learns_their_number";
     }
     "util/service/src/hub/completions.rs": "selvedge-service" "--test=service" {
         "a lost peer is reported as one that has closed": "End::Lost(format!(\"{}: {}\", error.detail, error.errno))" => "End::Remote"

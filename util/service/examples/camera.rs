@@ -38,7 +38,7 @@ fn watch(address: &str) -> Result<(), Box<dyn Error>> {
     loop {
         let (start, mut frames, mut lost) = (Instant::now(), 0, 0);
         while start.elapsed() < Duration::from_secs(1) {
-            let frame = subscriber.next().wait()?;
+            let frame = subscriber.receive().wait()?;
             assert!(frame.iter().all(|&pixel| pixel == frame.number() as u8));
             frames += 1;
             lost += frame.lost();

@@ -128,7 +128,7 @@ impl Subscriber {
     /// # Errors
     /// The future fails with [`Error::Ended`] when the publisher is lost, and with [`Error::Failed`]
     /// for a publication beyond [`Options::max_message`].
-    pub fn next(&mut self) -> NextPublication<'_> {
+    pub fn receive(&mut self) -> NextPublication<'_> {
         NextPublication(self)
     }
 
@@ -159,7 +159,7 @@ impl Subscriber {
     }
 }
 
-/// The future of [`Subscriber::next`].
+/// The future of [`Subscriber::receive`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct NextPublication<'a>(&'a mut Subscriber);

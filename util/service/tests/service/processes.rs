@@ -80,7 +80,7 @@ fn process_of_another_test() {
         "subscriber" => {
             let mut subscriber = selvedge_service::subscribe(&address).wait().unwrap();
             loop {
-                subscriber.next().wait().unwrap();
+                subscriber.receive().wait().unwrap();
             }
         }
         "streaming client" => {

@@ -37,7 +37,7 @@ fn next(publisher: &Publisher, subscriber: &mut Subscriber) -> (u64, u64, Vec<u8
     let short = Duration::from_millis(1);
     loop {
         publisher.progress().unwrap();
-        match subscriber.next().wait_timeout(short) {
+        match subscriber.receive().wait_timeout(short) {
             Ok(next) => return (next.number(), next.lost(), next.to_vec()),
             Err(error) => assert_eq!(error, Error::Timeout(short)),
         }
@@ -63,7 +63,7 @@ fn subscribers_receive_publications_of_all_sizes_in_order() {
 }
 
 #[test]
-fn a_late_subscriber_receives_the_history_or_what_follows() {
+fn a_late_subscriber_receives_the_history_or_later_publications() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 3).unwrap();
@@ -85,7 +85,7 @@ fn a_late_subscriber_receives_the_history_or_what_follows() {
 }
 
 #[test]
-fn a_slow_subscriber_loses_the_oldest_and_is_told_how_many() {
+fn a_slow_subscriber_loses_the_oldest_and_learns_their_number() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 2).unwrap();
@@ -131,7 +131,7 @@ fn a_killed_subscriber_or_publisher_disturbs_no_other_process() {
             publisher.publish(b"after").unwrap();
             assert_eq!(next(&publisher, &mut other).2, b"after");
             drop(publisher);
-            let error = other.next().wait().unwrap_err();
+            let error = other.receive().wait().unwrap_err();
             assert!(matches!(error, Error::Ended(End::Remote)), "{error}");
         });
     }
@@ -148,7 +148,7 @@ fn a_served_publisher_makes_progress_beside_other_futures() {
                     let mut subscriber = subscribe(&address).await.unwrap();
                     for number in 0..100_u64 {
                         publisher.publish(&number.to_le_bytes()).unwrap();
-                        let next = subscriber.next().await.unwrap();
+                        let next = subscriber.receive().await.unwrap();
                         assert_eq!((next.number(), &*next), (number, &number.to_le_bytes()[..]));
                     }
                 };
