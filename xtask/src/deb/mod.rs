@@ -166,7 +166,8 @@ fn build(
     let (name, version) = (package.name, env!("CARGO_PKG_VERSION"));
     let file = out.join(format!("{name}_{version}-1_{}.deb", architecture.name));
     let output = Command::new("dpkg-deb")
-        // Better compression takes minutes and saves a fifth.
+        // The default level makes the tools a fifth smaller (6.1 MB, not 7.8), and the debug
+        // information takes minutes.
         .args(["--root-owner-group", "-z1", "--build"])
         .args([root, &file])
         .output()
