@@ -28,9 +28,9 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_360,
+        ceiling: 34_470,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (8,600, with contestants over four other \
+                 front ends of the suite; the benchmarks (8,710, with contestants over four other \
                  libraries) share no code with the test kit, \
                  which would delay their first build.",
     },
@@ -103,7 +103,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_095,
+        ceiling: 28_100,
         reason: "",
     },
 ];
