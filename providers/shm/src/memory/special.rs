@@ -6,7 +6,6 @@
 //! ([`PeerBlocks`]), and reads and writes the parts of it for which it has keys. When the owner
 //! frees the block, peers unmap it.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -27,7 +26,8 @@ use crate::smr::special::PeerBlock;
 pub(crate) struct OwnBlocks {
     /// The number of the last block.
     last_number: AtomicU64,
-    by_base: RwLock<BTreeMap<u64, BlockInfo>>,
+    /// The blocks in the order of their addresses.
+    by_base: RwLock<Vec<BlockInfo>>,
     /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
 }
@@ -46,7 +46,7 @@ impl OwnBlocks {
     #[cold]
     fn find_block(&self, addr: u64, len: u64) -> Option<u64> {
         let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, info) = by_base.range(..=addr).next_back()?;
+        let info = &by_base[..by_base.partition_point(|info| info.base <= addr)].last()?;
         info.offset_of(addr, len).map(|_| info.block)
     }
 
@@ -56,14 +56,17 @@ impl OwnBlocks {
     }
 
     pub(crate) fn add(&self, info: BlockInfo) {
-        self.change(|by_base| by_base.insert(info.base, info));
+        self.change(|by_base| {
+            let position = by_base.partition_point(|other| other.base < info.base);
+            by_base.insert(position, info);
+        });
     }
 
     pub(crate) fn remove(&self, base: u64) {
-        self.change(|by_base| by_base.remove(&base));
+        self.change(|by_base| by_base.retain(|info| info.base != base));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, BlockInfo>) -> Option<BlockInfo>) {
+    fn change(&self, change: impl FnOnce(&mut Vec<BlockInfo>)) {
         let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut by_base);
         self.count.store(by_base.len(), Ordering::Relaxed);

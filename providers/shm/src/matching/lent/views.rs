@@ -1,8 +1,7 @@
 //! `Views`: the lent messages of one peer that this endpoint has not given back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use crate::memory::mapping_quota::MappingPermit;
 use crate::smr::bytes::Bytes;
@@ -34,14 +33,18 @@ pub(crate) struct PendingView {
 }
 
 /// The lent messages of one peer. Their numbers are never reused in an endpoint.
+///
+/// Both lists are short, because a peer has at most [`crate::transfers::MAX_OPS`] operations
+/// outstanding, and most entries leave a list in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     /// The number of lent messages of the peer so far, for the numbers.
     count: u32,
-    /// Messages that wait for [`selvedge::Lending::take_lent`], by number.
-    pending: FxHashMap<usize, PendingView>,
-    /// The numbers of the messages that the peer's present incarnation has lent, by `msg_id`.
-    held: FxHashMap<u32, usize>,
+    /// Messages that wait for [`selvedge::Lending::take_lent`], with their numbers.
+    pending: VecDeque<(usize, PendingView)>,
+    /// The `msg_id`s of the messages that the peer's present incarnation has lent, and their
+    /// numbers.
+    held: VecDeque<(u32, usize)>,
 }
 
 /// Returns the index of the peer that has lent the message with this number.
@@ -54,23 +57,32 @@ impl Views {
     pub(crate) fn add(&mut self, peer_index: u32, view: PendingView) -> usize {
         self.count = self.count.wrapping_add(1);
         let number = (peer_index as usize) << 32 | self.count as usize;
-        self.held.insert(view.msg_id, number);
-        self.pending.insert(number, view);
+        self.held.push_back((view.msg_id, number));
+        self.pending.push_back((number, view));
         number
     }
 
     /// Removes a message that was reported, for the application.
     pub(crate) fn take(&mut self, number: usize) -> Option<PendingView> {
-        self.pending.remove(&number)
+        if let Some(&(first, _)) = self.pending.front()
+            && first == number
+        {
+            return self.pending.pop_front().map(|(_, view)| view);
+        }
+        let mut numbers = self.pending.iter();
+        let position = numbers.position(|&(pending, _)| pending == number)?;
+        self.pending.remove(position).map(|(_, view)| view)
     }
 
     /// Ends the loan of a message. Returns `false` if it has ended before, with the peer's
     /// incarnation.
     pub(crate) fn end(&mut self, msg_id: u32, number: usize) -> bool {
-        if self.held.get(&msg_id) != Some(&number) {
-            return false;
+        if self.held.front() == Some(&(msg_id, number)) {
+            return self.held.pop_front().is_some();
         }
-        self.held.remove(&msg_id).is_some()
+        let mut held = self.held.iter();
+        let position = held.position(|&entry| entry == (msg_id, number));
+        position.is_some_and(|position| self.held.swap_remove_front(position).is_some())
     }
 
     /// Ends the loans of the peer's incarnation. The messages stay readable.
@@ -80,7 +92,7 @@ impl Views {
 
     /// Whether the message with this `msg_id` is lent.
     pub(crate) fn has(&self, msg_id: u32) -> bool {
-        self.held.contains_key(&msg_id)
+        self.held.iter().any(|&(held, _)| held == msg_id)
     }
 
     /// Returns the number of messages that are lent.
