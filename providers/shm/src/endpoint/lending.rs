@@ -26,7 +26,7 @@ impl Lending for Endpoint {
 /// # Errors
 /// Those of a send.
 pub(crate) fn post(state: &mut State, buf: TxBuf, mut params: SendParams) -> Result {
-    let Some(segment) = lendable_segment(&buf, &state.setup.shared) else {
+    let Some(segment) = lendable_segment(&buf, &state.setup.shared, &mut state.last_lent) else {
         params.flags -= OpFlags::LEND;
         return send_message(state, buf, &params);
     };

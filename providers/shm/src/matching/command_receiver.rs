@@ -103,12 +103,10 @@ impl CommandReceiver<'_> {
             && let Some((op, is_lent)) = next_op(peer)
         {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
-            let fast_taken = if is_lent {
-                0
-            } else if is_message {
-                self.take_fast::<FirstUnindexed>(peer, budget - taken, sink)
-            } else {
-                target::take_write_notifications(peer, self.setup, budget - taken, sink)
+            let fast_taken = match is_message {
+                true if is_lent => 0,
+                true => self.take_fast::<FirstUnindexed>(peer, budget - taken, sink),
+                false => target::take_write_notifications(peer, self.setup, budget - taken, sink),
             };
             taken += fast_taken;
             if fast_taken > 0 {

@@ -82,13 +82,8 @@ fn find_view(
     let (Some(lent), Some(inbox)) = (lent, &peer.inbox) else {
         return Ok(None);
     };
-    let closed = inbox.region.closed_flag();
-    let is_reported = !closed.is_closed() && !ep.is_unknown(src);
-    Ok(is_reported.then_some(PendingView {
-        lent,
-        closed,
-        msg_id,
-    }))
+    let is_reported = lent.begin(|| inbox.region.closed_flag()) && !ep.is_unknown(src);
+    Ok(is_reported.then_some(PendingView { lent, msg_id }))
 }
 
 /// Reports a message by reference.

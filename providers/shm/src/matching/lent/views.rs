@@ -1,25 +1,69 @@
 //! `Views`: the lent messages of one peer that this endpoint has not given back.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::memory::mapping_quota::MappingPermit;
-use crate::smr::bytes::Bytes;
 use crate::smr::region::ClosedFlag;
+use crate::smr::special::PeerBlock;
 
-/// The bytes of a lent message in the mapping of a peer's block. The value keeps the mapping, and
-/// its part of the mapping quota, after the peer has ended.
+/// A mapped block of a peer's incarnation, and its part of the mapping quota. Lent messages share
+/// one counted pointer to all that they need after the peer has ended.
+#[derive(Debug)]
+pub(crate) struct LendableBlock {
+    pub(crate) memory: PeerBlock,
+    /// Whether the sender has closed the region that names the bytes; unset before the first loan.
+    closed: OnceLock<ClosedFlag>,
+    _permit: MappingPermit,
+}
+
+impl LendableBlock {
+    /// Keeps the block with the permit of its mapping.
+    pub(crate) fn new(memory: PeerBlock, permit: MappingPermit) -> Self {
+        Self {
+            memory,
+            closed: OnceLock::new(),
+            _permit: permit,
+        }
+    }
+}
+
+/// The bytes of a lent message in the mapping of a peer's block. The value keeps the mapping after
+/// the peer has ended.
 #[derive(Debug)]
 pub(crate) struct LentBytes {
-    pub(crate) bytes: Bytes,
-    _permit: Arc<MappingPermit>,
+    block: Arc<LendableBlock>,
+    offset: usize,
+    len: usize,
 }
 
 impl LentBytes {
-    /// Keeps the bytes with the permit of their mapping.
-    pub(crate) fn new(bytes: Bytes, permit: &Arc<MappingPermit>) -> Self {
-        let _permit = Arc::clone(permit);
-        Self { bytes, _permit }
+    /// The `len` bytes from `offset` on, which are inside the block.
+    pub(crate) fn new(block: &Arc<LendableBlock>, offset: usize, len: usize) -> Self {
+        let block = Arc::clone(block);
+        Self { block, offset, len }
+    }
+
+    /// Returns the address of the first byte.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.block.memory.bytes().address(self.offset, self.len)
+    }
+
+    /// Returns the number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Sets the flag of the sender's incarnation at the first loan from the block. Returns whether
+    /// the sender has not closed its region.
+    pub(crate) fn begin(&self, flag: impl FnOnce() -> ClosedFlag) -> bool {
+        !self.block.closed.get_or_init(flag).is_closed()
+    }
+
+    /// Whether the sender has not closed the region that named the bytes.
+    pub(crate) fn is_intact(&self) -> bool {
+        let closed = self.block.closed.get();
+        closed.is_some_and(|closed| !closed.is_closed())
     }
 }
 
@@ -27,8 +71,6 @@ impl LentBytes {
 #[derive(Debug)]
 pub(crate) struct PendingView {
     pub(crate) lent: LentBytes,
-    /// Whether the sender has closed the region that named the bytes.
-    pub(crate) closed: ClosedFlag,
     pub(crate) msg_id: u32,
 }
 
