@@ -239,7 +239,7 @@ impl CommandReceiver<'_> {
         match cmd.body {
             Body::Inject { offset, ack } => self.take_inject(peer, cmd, offset, ack, sink),
             Body::Iov(ref rts) => {
-                if self.take_lent(peer, cmd, rts, sink)? {
+                if self.take_lent(peer, cmd, rts, sink) {
                     return Ok(true);
                 }
                 iov::accept_rts(peer, rts, cmd.env.len)?;
@@ -301,25 +301,19 @@ impl CommandReceiver<'_> {
     /// Takes a lent message for the oldest receive, if it accepts lent messages: without an entry in
     /// the table of transfers. Returns `false` without effect if the message takes the general path.
     #[inline(always)]
-    fn take_lent(
-        &mut self,
-        peer: &mut Peer,
-        cmd: &Cmd,
-        rts: &Rts,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, ProtocolError> {
+    fn take_lent(&mut self, peer: &mut Peer, cmd: &Cmd, rts: &Rts, sink: &mut Sink<'_>) -> bool {
         let (ep, src) = (&self.setup.ep, peer.fi_addr(&self.setup.av));
-        let Some(view) = handover::find_new(peer, ep, src, rts, cmd.env.len)? else {
-            return Ok(false);
+        let Some(view) = handover::find_new(peer, ep, src, rts, cmd.env.len) else {
+            return false;
         };
         let accepts_lent = |posted: &Posted| posted.flags.contains(OpFlags::LEND);
         let matcher = self.matching.matcher(cmd.kind);
         let Some(posted) = matcher.match_oldest_if(&cmd.env, accepts_lent) else {
-            return Ok(false);
+            return false;
         };
         release(peer.inbox.as_mut());
         handover::report(peer, ep, src, view, (posted, &cmd.env), sink);
-        Ok(true)
+        true
     }
 
     fn match_rts(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {

@@ -46,16 +46,13 @@ pub(crate) fn hand_over(
 /// Finds the bytes of an RTS that can be reported by reference before it is in the table of
 /// transfers. Returns `None` for an RTS that takes the general path, which reports its violations
 /// of the protocol.
-///
-/// # Errors
-/// As [`hand_over`].
 pub(crate) fn find_new(
     peer: &Peer,
     ep: &Ep,
     src: FiAddr,
     rts: &Rts,
     len: usize,
-) -> Result<Option<PendingView>, ProtocolError> {
+) -> Option<PendingView> {
     let segment = SourceSegment {
         addr: rts.addr_or_offset,
         len: len as u64,
@@ -64,9 +61,9 @@ pub(crate) fn find_new(
     let is_used = peer.incoming.contains_key(&rts.msg_id) || peer.views.has(rts.msg_id);
     let awaits_others = peer.packets_ahead > 0 || !peer.early_segments.is_empty();
     if !rts.is_lent || is_used || awaits_others || peer.views.len() >= MAX_OPS {
-        return Ok(None);
+        return None;
     }
-    find_view(peer, ep, src, rts.msg_id, segment)
+    find_view(peer, ep, src, rts.msg_id, segment).unwrap_or(None)
 }
 
 /// Finds the bytes of a lent message, if they can be reported by reference.
