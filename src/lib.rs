@@ -139,5 +139,5 @@ pub use operations::{
 pub use queues::{CompletionQueue, Counter, EventQueue, cntr, cq, eq, poll, wait};
 pub use types::{
     AddrFormat, Address, Caps, CompletionFlags, Context, Desc, Errno, Error, FiAddr, InfoFlags,
-    Iov, IovMut, Mode, MrAccess, MrMode, MsgOrder, OpFlags, Result,
+    Iov, IovMut, Mode, MrAccess, MrMode, MsgOrder, OpFlags, PeerCredentials, Result,
 };

@@ -38,6 +38,8 @@ fn a_process_that_is_killed_at_any_instruction_harms_no_other_process() {
         "be-read",
         "send-heap",
         "send-heap-fork",
+        "send-heap-free",
+        "close-heap",
         "receive-heap",
         "write-heap",
         "read-heap",
@@ -198,6 +200,8 @@ fn run_for_report(args: &[&str]) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
+    // A process of the campaign that was not killed has not ended with an error either.
+    assert!(!errors.contains("fabtests: "), "{errors}");
     serde_json::from_str(&text).unwrap()
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{
     Address, Atomic, Collective, CompletionQueue, ConnectionManagement, Context, Counter, EpOption,
-    EpOptionName, Errno, Error, Lending, Membership, Msg, Result, Rma, Tagged,
+    EpOptionName, Errno, Error, FiAddr, Lending, Membership, Msg, PeerCredentials, Result, Rma,
+    Tagged,
 };
 
 /// A communication endpoint, to which operations are posted.
@@ -30,6 +31,16 @@ pub unsafe trait Endpoint:
     /// # Errors
     /// [`Errno::AddrNotAvail`] for an endpoint without an address.
     fn address(&self) -> Result<Address>;
+
+    /// Returns what the kernel or a certificate authority vouches for about a connected peer.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where nothing vouches for peers; [`Errno::NotConn`] for a peer without a
+    /// connection; [`Errno::Inval`] for an index that the address vector does not have.
+    fn peer_credentials(&self, peer: FiAddr) -> Result<PeerCredentials> {
+        let _ = peer;
+        Err(Errno::NoSys)
+    }
 
     /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with
     /// [`Errno::Canceled`].

@@ -1,6 +1,7 @@
 //! Plain types that every interface uses: errors, flags, addresses, and descriptions of memory.
 
 mod addr;
+mod credentials;
 mod errno;
 mod error;
 mod flags;
@@ -8,6 +9,7 @@ mod iov;
 pub(crate) mod names;
 
 pub use addr::{AddrFormat, Address, FiAddr};
+pub use credentials::PeerCredentials;
 pub use errno::{Errno, Result};
 pub use error::Error;
 pub use flags::{Caps, CompletionFlags, InfoFlags, Mode, MrAccess, MrMode, MsgOrder, OpFlags};

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-use install::{BMI, CHEETAH, Destination, Install};
+use install::{BMI, CHEETAH, Destination, Install, Symbols};
 
 fn main() -> ExitCode {
     match run() {
@@ -36,6 +36,7 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
+    let (mut include, mut symbols) = (None, Symbols::Separate);
     let (mut is_short, mut is_check, mut is_dry_run) = (false, false, false);
     let mut plants = plant::Selection::default();
     while let Some(argument) = parser.next()? {
@@ -44,6 +45,8 @@ fn run() -> anyhow::Result<String> {
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("libdir") => lib = Some(PathBuf::from(parser.value()?)),
+            Long("includedir") => include = Some(PathBuf::from(parser.value()?)),
+            Long("unstripped") => symbols = Symbols::Kept,
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
@@ -65,16 +68,18 @@ fn run() -> anyhow::Result<String> {
     };
     let destination = || -> anyhow::Result<Destination> {
         let prefix = prefix.with_context(|| format!("{task} requires --prefix DIR"))?;
-        Destination::new(&prefix, lib.as_deref(), std::env::var_os("DESTDIR"))
+        let (lib, include) = (lib.as_deref(), include.as_deref());
+        Destination::new(&prefix, lib, include, std::env::var_os("DESTDIR"))
     };
     match &*task {
         "install" => Install {
             destination: destination()?,
             built,
+            symbols,
         }
         .run(),
-        "install-bmi" => BMI.install(&destination()?, built),
-        "install-cheetah" => CHEETAH.install(&destination()?, built),
+        "install-bmi" => BMI.install(&destination()?, built, symbols),
+        "install-cheetah" => CHEETAH.install(&destination()?, built, symbols),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),
@@ -91,9 +96,9 @@ fn run() -> anyhow::Result<String> {
 }
 
 const USAGE: &str = "\
-Usage: cargo xtask install --prefix DIR [--libdir DIR] [--built DIR]
-       cargo xtask install-bmi --prefix DIR [--libdir DIR] [--built DIR]
-       cargo xtask install-cheetah --prefix DIR [--libdir DIR] [--built DIR]
+Usage: cargo xtask install --prefix DIR [OPTIONS]
+       cargo xtask install-bmi --prefix DIR [OPTIONS]
+       cargo xtask install-cheetah --prefix DIR [OPTIONS]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -109,12 +114,16 @@ Tasks:
 
 install, install-bmi, install-cheetah
     Install libfabric.so.1 with its links and the tools; or libbmi.so; or libcheetah.so with
-    cheetahrun; each with its headers, a pkg-config file and a page. If the environment has
-    DESTDIR, all files are written below that folder, as packages are made.
+    cheetahrun; each with its headers, a pkg-config file and a page. Tools have man pages and
+    completions for bash, zsh and fish. Libraries and programs are stripped; their debug
+    information goes to .debug/NAME.debug beside them. If the environment has DESTDIR, all files
+    are written below that folder, as packages are made.
 
-      --prefix DIR   install to DIR/lib, DIR/bin, DIR/include, DIR/share
-      --libdir DIR   install libraries to this folder, relative to the prefix [lib]
-      --built DIR    install from this build directory instead of building
+      --prefix DIR       install to DIR/lib, DIR/bin, DIR/include, DIR/share
+      --libdir DIR       install libraries to this folder, relative to the prefix [lib]
+      --includedir DIR   install headers to this folder, relative to the prefix [include]
+      --built DIR        install from this build directory instead of building
+      --unstripped       leave the debug information in the files
 
 test
     Runs cargo test --workspace with these arguments, and lists the tests skipped because

@@ -45,9 +45,9 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_620,
+        ceiling: 15_640,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (360 lines), the shared heap and telemetry remain; libfabric's shm, the basis of \
+                 (360 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
                  the budget, has none of them.",
     },
     Part {
@@ -63,8 +63,8 @@ const PARTS: &[Part] = &[
         name: "tcp",
         dirs: &["providers/tcp"],
         budget: Some(6_000),
-        ceiling: 7_950,
-        reason: "TLS, proofs of keys, passive endpoints and the protocol of stock libfabric each \
+        ceiling: 7_965,
+        reason: "TLS with the credentials of peers, proofs of keys, passive endpoints and the protocol of stock libfabric each \
                  require their own connection states.",
     },
     Part {
@@ -96,14 +96,14 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 4_020,
+        ceiling: 4_225,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_230,
+        ceiling: 27_708,
         reason: "",
     },
 ];
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 126_330,
+    ceiling: 127_095,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -70,6 +70,7 @@ const USAGE: &str = "\
 Usage: fi_strerror FI_ERROR_CODE
 
 Displays the error string for the given numeric FI_ERROR_CODE.
+
 FI_ERROR_CODE may be a hexadecimal, octal, or decimal constant.
 For convenience, the absolute value of FI_ERROR_CODE will be used.
 ";

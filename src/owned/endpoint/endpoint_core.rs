@@ -19,7 +19,7 @@ use crate::objects::handle::sole;
 use crate::owned::{Buf, Received, TryPostError};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
-    Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, Result, cq, wait,
+    Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, PeerCredentials, Result, cq, wait,
 };
 
 /// Maximum number of entries of one read: enough to amortize its cost, few enough to stay in the
@@ -436,6 +436,10 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
 
     pub(super) fn address(&self) -> Result<Address> {
         self.ep.address()
+    }
+
+    pub(super) fn peer_credentials(&self, peer: FiAddr) -> Result<PeerCredentials> {
+        self.ep.peer_credentials(peer)
     }
 
     /// Takes the buffer of a failed post out of its slot.

@@ -23,8 +23,8 @@ use super::completion::Parts;
 use super::{Buf, Completions, Handle, TryPostError};
 use crate::atomic::{Family, Target};
 use crate::{
-    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
-    ScalableEndpoint, TagMatch, cq, wait,
+    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, OpFlags,
+    PeerCredentials, Result, ScalableEndpoint, TagMatch, cq, wait,
 };
 
 /// An endpoint whose operations are posted and whose completions are polled.
@@ -103,6 +103,14 @@ impl Endpoint {
     /// [`crate::Errno::AddrNotAvail`] if the endpoint has no address.
     pub fn address(&self) -> Result<Address> {
         self.core.address()
+    }
+
+    /// Returns what the kernel or a certificate authority vouches for about a connected peer.
+    ///
+    /// # Errors
+    /// As [`crate::Endpoint::peer_credentials`].
+    pub fn peer_credentials(&self, peer: FiAddr) -> Result<PeerCredentials> {
+        self.core.peer_credentials(peer)
     }
 
     /// Sends the message in `buf` (fi_send(3)).

@@ -29,7 +29,7 @@
 //! - **Waiting.** Every operation is a future that also has a blocking form: `.await`, `.wait()`,
 //!   `.wait_timeout(..)`. A waiting thread parks in the kernel. [`Options::spin`] has it poll first.
 //! - **Executors.** With the feature `tokio`, futures work in any task of a tokio runtime. Without a
-//!   runtime, [`Listener::run`] and [`Connection::run`] run a future. Under any other executor, a
+//!   runtime, [`run`] runs a future. Under any other executor, a
 //!   [`Driver`] has a descriptor to wait for. The crate starts no thread.
 //! - **Cancellation.** A dropped future has either done its work or none of it. A dropped request is
 //!   cancelled: the server's [`Request::is_cancelled`] says so, and [`Listener::serve`] drops the
@@ -44,21 +44,23 @@
 
 #![deny(missing_docs)]
 
-mod client;
-mod driver;
+mod connection;
 mod error;
+mod executor;
 mod hub;
 mod machine;
 mod message;
 mod options;
 mod port;
 mod server;
-mod step;
 mod wire;
 
-pub use client::{Connecting, Connection, Receiving, Response, Sending, connect, connect_with};
-pub use driver::Driver;
+pub use connection::{
+    Connecting, Connection, Peer, Receiving, Response, Sending, connect, connect_with,
+};
 pub use error::{End, Error};
+pub use executor::{Driver, run};
 pub use message::Message;
 pub use options::Options;
-pub use server::{Event, Listener, NextEvent, Peer, Request};
+pub use selvedge::PeerCredentials;
+pub use server::{Event, Listener, NextEvent, Request};

@@ -1,5 +1,7 @@
 //! `Options`: limits and times of listeners and connections.
 
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::time::Duration;
 
 use selvedge::param::Params;
@@ -99,6 +101,31 @@ impl Options {
     pub fn param(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.params.push((name.into(), value.into()));
         self
+    }
+
+    /// Requires TLS 1.3 from every peer over TCP, with certificates of both sides. The files are in
+    /// PEM form: this side's certificate, its private key, and the trusted authorities.
+    ///
+    /// [`crate::Peer::identity`] then has the peer's certificate. A client accepts a server whose
+    /// certificate is for the address that it connects to, unless [`Self::tls_name`] sets a name.
+    #[cfg(feature = "tls")]
+    pub fn tls(
+        self,
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+        authorities: impl AsRef<Path>,
+    ) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        self.param("FI_TCP_TLS", "require")
+            .param("FI_TCP_TLS_CERT", text(certificate.as_ref()))
+            .param("FI_TCP_TLS_KEY", text(key.as_ref()))
+            .param("FI_TCP_TLS_CA", text(authorities.as_ref()))
+    }
+
+    /// The DNS name that the certificates of peers must have ([`Self::tls`]).
+    #[cfg(feature = "tls")]
+    pub fn tls_name(self, name: impl Into<String>) -> Self {
+        self.param("FI_TCP_TLS_NAME", name)
     }
 
     /// The parameters of the providers: those of the environment, and those set here.

@@ -92,7 +92,8 @@ Shows every endpoint of your processes: rates, queues, protocols, peers.
       --flight FILE   prints a flight record, written at a crash or a signal
   -i, --interval S    seconds between two snapshots [1]
   -p, --pid PID       only this process; more than once for several
-  -h, --help          -V, --version
+  -h, --help          prints this text
+  -V, --version       prints the version
 
 Keys: q ends, up and down choose an endpoint, l shows how long remote operations
 took, p stops the view.

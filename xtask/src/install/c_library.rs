@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::binary::Symbols;
 use super::build::build;
 use super::destination::{Destination, replace};
+use super::pages;
 use crate::environment::workspace;
 
 /// A C library and its files.
@@ -47,6 +49,7 @@ impl CLibrary {
         &self,
         destination: &Destination,
         built: Option<PathBuf>,
+        symbols: Symbols,
     ) -> anyhow::Result<String> {
         let built = match built {
             Some(dir) => dir,
@@ -54,19 +57,19 @@ impl CLibrary {
         };
         let lib = destination.lib();
         let library = format!("lib{}.so", self.name);
-        copy_to(&built.join(&library), &lib.join(&library))?;
+        let file = lib.join(&library);
+        make_parent_dir(&file)?;
+        symbols.install(&built.join(&library), &file)?;
         destination.copy_headers(Path::new(self.include_dir))?;
         for program in self.programs {
-            copy_to(
-                &built.join(program),
-                &destination.folder("bin").join(program),
-            )?;
+            let file = destination.folder("bin").join(program);
+            make_parent_dir(&file)?;
+            symbols.install(&built.join(program), &file)?;
+            pages::write(destination, &file, program)?;
         }
-        let page = workspace().join("docs").join(self.page);
-        copy_to(
-            &page,
-            &destination.folder("share/doc/selvedge").join(self.page),
-        )?;
+        let page = destination.folder("share/doc/selvedge").join(self.page);
+        make_parent_dir(&page)?;
+        replace(&workspace().join("docs").join(self.page), &page)?;
         let pc_file = lib.join("pkgconfig").join(format!("{}.pc", self.name));
         make_parent_dir(&pc_file)?;
         let version = env!("CARGO_PKG_VERSION");
@@ -82,11 +85,6 @@ impl CLibrary {
             lib.display()
         ))
     }
-}
-
-fn copy_to(from: &Path, to: &Path) -> anyhow::Result<()> {
-    make_parent_dir(to)?;
-    replace(from, to)
 }
 
 fn make_parent_dir(file: &Path) -> anyhow::Result<()> {

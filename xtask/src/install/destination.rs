@@ -16,24 +16,29 @@ use crate::environment::workspace;
 pub(crate) struct Destination {
     prefix: PathBuf,
     lib: PathBuf,
+    include: PathBuf,
     staging: Option<PathBuf>,
 }
 
 impl Destination {
     /// An installation below `prefix`. A relative `lib`, the folder of the libraries, is below
-    /// `prefix`; without one it is `prefix/lib`.
+    /// `prefix`; without one it is `prefix/lib`. The same holds for `include`, the folder of the
+    /// headers.
     pub(crate) fn new(
         prefix: &Path,
         lib: Option<&Path>,
+        include: Option<&Path>,
         staging: Option<OsString>,
     ) -> anyhow::Result<Self> {
         let prefix = std::path::absolute(prefix)?;
         let staging = staging.filter(|folder| !folder.is_empty());
         let staging = staging.map(std::path::absolute).transpose()?;
         let lib = prefix.join(lib.unwrap_or_else(|| Path::new("lib")));
+        let include = prefix.join(include.unwrap_or_else(|| Path::new("include")));
         Ok(Self {
             prefix,
             lib,
+            include,
             staging,
         })
     }
@@ -57,7 +62,7 @@ impl Destination {
 
     /// Copies all headers of a folder of the workspace.
     pub(crate) fn copy_headers(&self, folder: &Path) -> anyhow::Result<()> {
-        copy_folder(&workspace().join(folder), &self.folder("include"))
+        copy_folder(&workspace().join(folder), &self.staged(&self.include))
     }
 
     /// The pkg-config file of `lib{library}.so`.
@@ -68,16 +73,22 @@ impl Destination {
         description: &str,
         version: &str,
     ) -> String {
-        let lib = match self.lib.strip_prefix(&self.prefix) {
-            Ok(below) => format!("${{prefix}}/{}", below.display()),
-            Err(_) => self.lib.display().to_string(),
-        };
         format!(
-            "prefix={}\nlibdir={lib}\nincludedir=${{prefix}}/include\n\nName: {name}\n\
+            "prefix={}\nlibdir={}\nincludedir={}\n\nName: {name}\n\
              Description: {description}\nVersion: {version}\n\
              Libs: -L${{libdir}} -l{library}\nCflags: -I${{includedir}}\n",
             self.prefix.display(),
+            self.below_prefix(&self.lib),
+            self.below_prefix(&self.include),
         )
+    }
+
+    /// A folder in the words of a pkg-config file.
+    fn below_prefix(&self, folder: &Path) -> String {
+        match folder.strip_prefix(&self.prefix) {
+            Ok(below) => format!("${{prefix}}/{}", below.display()),
+            Err(_) => folder.display().to_string(),
+        }
     }
 }
 

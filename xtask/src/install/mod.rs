@@ -1,10 +1,13 @@
 //! `cargo xtask install`: installs the C library like a libfabric package: library, links, headers,
-//! pkg-config file, tools; the providers for another libfabric; and the shared heap for
-//! `LD_PRELOAD`.
+//! pkg-config file, tools with man pages and completions; the providers for another libfabric; and
+//! the shared heap for `LD_PRELOAD`.
 
+mod binary;
 mod build;
 mod c_library;
 mod destination;
+mod help;
+mod pages;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,6 +17,7 @@ use anyhow::Context;
 
 use crate::environment::workspace;
 
+pub(crate) use binary::Symbols;
 use build::build;
 pub(crate) use c_library::{BMI, CHEETAH};
 pub(crate) use destination::Destination;
@@ -24,6 +28,7 @@ use destination::replace;
 pub(crate) struct Install {
     pub(crate) destination: Destination,
     pub(crate) built: Option<PathBuf>,
+    pub(crate) symbols: Symbols,
 }
 
 /// The file name of the library, with a version number like libfabric's.
@@ -61,16 +66,18 @@ impl Install {
         for dir in [&lib, &bin, &pc, &doc, &providers] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        replace(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
-        replace(&built.join("libselvedge_heap_c.so"), &lib.join(HEAP))?;
+        let install = |from: &str, to: &Path| self.symbols.install(&built.join(from), to);
+        install("libfabric.so", &lib.join(LIBRARY))?;
+        install("libselvedge_heap_c.so", &lib.join(HEAP))?;
         for name in PROVIDERS {
-            replace(&built.join("libselvedge_fi.so"), &providers.join(name))?;
+            install("libselvedge_fi.so", &providers.join(name))?;
         }
         for name in LINKS {
             link(&lib.join(name))?;
         }
         for tool in TOOLS {
-            replace(&built.join(tool), &bin.join(tool))?;
+            install(tool, &bin.join(tool))?;
+            pages::write(&self.destination, &bin.join(tool), tool)?;
         }
         self.destination.copy_headers(Path::new(HEADERS))?;
         replace(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;

@@ -60,11 +60,12 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// A target, the endpoint that it serves, and the adversary.
+/// A target, the endpoint that it serves, and the adversary. Fields are dropped in order: the
+/// processes before the endpoint.
 struct Session {
-    endpoint: CampaignEndpoint,
     target: Echo,
     adversary: Process,
+    endpoint: CampaignEndpoint,
 }
 
 impl Session {

@@ -15,7 +15,7 @@ use anyhow::ensure;
 use nix::sys::signal::{SigSet, Signal};
 use selvedge_heap::{SharedHeap, heap};
 
-use crate::campaign::endpoint::BLANK;
+use crate::campaign::endpoint::{BLANK, blank};
 use crate::suite::context::fork::fork_child;
 
 struct Allocator;
@@ -67,7 +67,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// The location of bytes of the heap that this process has sent and keeps until the completion.
+/// The location of bytes of the heap that this process has sent, and that the endpoint frees after
+/// the completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentBytes {
     first: *mut u8,
@@ -105,6 +106,26 @@ impl SentBytes {
         })?;
         // A breakpoint of the campaign ends the child as well; that is no failure of this process.
         let _ = child.stop();
+        Ok(())
+    }
+
+    /// Overwrites the bytes, which are free, by an allocation in their place, and lets the heap give
+    /// back its file.
+    ///
+    /// # Errors
+    /// The bytes are not free.
+    pub(super) fn overwrite_after_free(self) -> anyhow::Result<()> {
+        let other = std::hint::black_box(blank(self.len));
+        ensure!(
+            std::ptr::eq(other.as_ptr(), self.first),
+            "{} bytes are not free after their message has ended",
+            self.len
+        );
+        drop(other);
+        ensure!(
+            heap::release_unused(),
+            "the heap has an allocation that does not belong to the message"
+        );
         Ok(())
     }
 }

@@ -32,6 +32,9 @@ pub(crate) enum Action {
     Send(Kind, usize),
     /// Sends a message of this length from the shared heap, and forks before its completion.
     SendAndFork(usize),
+    /// Sends a message of this length from the shared heap, and overwrites its memory, which is
+    /// free after its completion.
+    SendAndFree(usize),
     /// Receives a message that has arrived.
     Receive(Kind, usize),
     /// Accesses the partner's memory; the number is the length in bytes.
@@ -43,12 +46,13 @@ pub(crate) enum Action {
     Wake,
     /// Parks.
     Park,
-    /// Closes the endpoint, with operations outstanding.
+    /// Closes the endpoint, with operations outstanding. If their message was in the shared heap,
+    /// its memory is overwritten then.
     Close,
 }
 
 /// Every operation.
-pub(crate) const OPERATIONS: [Operation; 38] = [
+pub(crate) const OPERATIONS: [Operation; 40] = [
     auto("open", Action::Open),
     auto("connect", Action::Connect),
     auto("be-connected", Action::Accept),
@@ -118,6 +122,8 @@ pub(crate) const OPERATIONS: [Operation; 38] = [
     auto("be-changed", Action::Serve(Access::Add, 8)),
     on_heap("send-heap", Action::Send(Kind::Tagged, 100_000)),
     on_heap("send-heap-fork", Action::SendAndFork(100_000)),
+    on_heap("send-heap-free", Action::SendAndFree(100_000)),
+    on_heap("close-heap", Action::Close),
     on_heap("receive-heap", Action::Receive(Kind::Tagged, 100_000)),
     on_heap(
         "write-heap",
@@ -178,7 +184,7 @@ impl Operation {
         match self.action {
             Action::Connect | Action::Wake => Some((Kind::Tagged, 8)),
             Action::Send(kind, len) => Some((kind, len)),
-            Action::SendAndFork(len) => Some((Kind::Tagged, len)),
+            Action::SendAndFork(len) | Action::SendAndFree(len) => Some((Kind::Tagged, len)),
             _ => None,
         }
     }
@@ -213,7 +219,8 @@ impl Operation {
     /// How much longer the operation takes than most others.
     pub(crate) fn slowness(&self) -> u64 {
         match self.action {
-            Action::SendAndFork(_) => 10,
+            Action::SendAndFork(_) | Action::SendAndFree(_) => 10,
+            Action::Close if self.is_on_heap => 10,
             _ => 1,
         }
     }

@@ -17,12 +17,13 @@ use crate::campaign::endpoint::{
 };
 use crate::campaign::message::{self, Stamp};
 
-/// The partner and the bystander, and the operations that are outstanding with the target.
+/// The partner and the bystander, and the operations that are outstanding with the target. Fields
+/// are dropped in order: the bystander before the partner's endpoint.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     operation: &'static Operation,
-    endpoint: CampaignEndpoint,
     echo: Echo,
+    endpoint: CampaignEndpoint,
     peer: FiAddr,
     name: String,
     incarnation: u32,

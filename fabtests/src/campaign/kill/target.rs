@@ -103,8 +103,7 @@ impl Target {
             check(&outcome, stamp)?;
         } else if let Some((kind, len)) = self.operation.sends() {
             let mut bytes = message::write(stamp, len);
-            let on_heap = self.operation.is_on_heap;
-            let on_heap = on_heap.then(|| SentBytes::of(&mut bytes)).transpose()?;
+            let on_heap = self.sent_bytes(&mut bytes)?;
             mark()?;
             // The queues are empty, so there is room.
             self.endpoint.send_bytes(kind, self.partner, bytes, stamp)?;
@@ -116,6 +115,9 @@ impl Target {
             } else {
                 Some(self.poll_completion()?)
             };
+            if let (Action::SendAndFree(_), Some(bytes)) = (self.operation.action, on_heap) {
+                bytes.overwrite_after_free()?;
+            }
             mark()?;
             outcome.map_or(Ok(()), |outcome| check(&outcome, stamp))?;
         } else if let Action::Access(access, memory_kind, len) = self.operation.action {
@@ -169,10 +171,24 @@ impl Target {
 
     fn close(mut self) -> anyhow::Result<()> {
         self.post_receive(self.stamp(number::FROM_PARTNER), 8)?;
-        self.send(Kind::Tagged, 100_000, number::OPERATION)?;
+        let stamp = self.stamp(number::OPERATION);
+        let mut bytes = message::write(stamp, 100_000);
+        let on_heap = self.sent_bytes(&mut bytes)?;
+        // The queues are empty, so there is room.
+        self.endpoint
+            .send_bytes(Kind::Tagged, self.partner, bytes, stamp)?;
         mark()?;
         drop(self);
+        if let Some(bytes) = on_heap {
+            bytes.overwrite_after_free()?;
+        }
         mark()
+    }
+
+    /// Returns the location of a message in the heap; `None` if the operation does not use the heap.
+    fn sent_bytes(&self, message: &mut [u8]) -> anyhow::Result<Option<SentBytes>> {
+        let is_on_heap = self.operation.is_on_heap;
+        is_on_heap.then(|| SentBytes::of(message)).transpose()
     }
 
     /// Exchanges a last message with the partner.

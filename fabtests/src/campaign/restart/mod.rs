@@ -172,11 +172,12 @@ impl EndKind {
     }
 }
 
-/// The partner with which all incarnations of one name exchange messages.
+/// The partner with which all incarnations of one name exchange messages. Fields are dropped in
+/// order: the echo process before the endpoint.
 #[derive(Debug)]
 struct Partner {
-    endpoint: CampaignEndpoint,
     echo: Echo,
+    endpoint: CampaignEndpoint,
     peer: FiAddr,
     name: String,
     incarnation: u32,

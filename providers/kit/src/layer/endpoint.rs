@@ -9,8 +9,8 @@ use selvedge::atomic::{self, Datatype, Family};
 use selvedge::collective::CollectiveMsg;
 use selvedge::{
     Address, Collective, ConnectionManagement, Context, Endpoint, EpOption, EpOptionName, Errno,
-    Error, FiAddr, LateBindings, Lending, Membership, Msg, Op, OpFlags, Result, Tagged, av, msg,
-    tagged,
+    Error, FiAddr, LateBindings, Lending, Membership, Msg, Op, OpFlags, PeerCredentials, Result,
+    Tagged, av, msg, tagged,
 };
 
 use super::calls::layered;
@@ -24,6 +24,7 @@ layered! {
     /// keeps it for the operations that are posted to it.
     [unsafe] trait EndpointLayer |below| Endpoint in Layered<dyn Endpoint, L> {
         fn address() -> Result<Address>;
+        fn peer_credentials(peer: FiAddr) -> Result<PeerCredentials>;
         fn bind_late(late: &LateBindings) -> Result<(), Error>
             = below.bind_late(&Self::Layers::late_bindings(late));
         fn cancel(context: Context) -> Result;

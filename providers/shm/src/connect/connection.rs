@@ -23,7 +23,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
     accept4, bind, connect, getsockopt, listen, recv, recvmsg, sendmsg, shutdown, socket, sockopt,
 };
-use selvedge::{Errno, Error};
+use selvedge::{Errno, Error, PeerCredentials};
 use selvedge_kit::close_on_fork::CloseOnFork;
 use selvedge_kit::rate_limit::warn_limited;
 
@@ -301,6 +301,16 @@ impl Connection {
     /// The peer's process, from the kernel; 0 when its pid namespace is not visible.
     pub(crate) fn peer_pid(&self) -> i32 {
         getsockopt(self.fd.fd(), sockopt::PeerCredentials).map_or(0, |c| c.pid())
+    }
+
+    /// The peer's process with its user and group, from the kernel.
+    pub(crate) fn peer_credentials(&self) -> nix::Result<PeerCredentials> {
+        let peer = getsockopt(self.fd.fd(), sockopt::PeerCredentials)?;
+        Ok(PeerCredentials::Process {
+            pid: peer.pid(),
+            uid: peer.uid(),
+            gid: peer.gid(),
+        })
     }
 
     fn check_user(&self) -> Result<(), Error> {

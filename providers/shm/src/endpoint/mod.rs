@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Lending,
-    Limits, Result,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, FiAddr, Info, LateBindings,
+    Lending, Limits, PeerCredentials, Result,
 };
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::barrier::{self, Scope};
@@ -179,6 +179,15 @@ fn check_type(info: &Info) -> Result<EpType, Error> {
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())
+    }
+
+    fn peer_credentials(&self, peer: FiAddr) -> Result<PeerCredentials> {
+        let peers = &mut self.shell.lock()?.peers;
+        let number = peers.resolve(peer)?;
+        let connection = peers[number].connections.last().ok_or(Errno::NotConn)?;
+        connection
+            .peer_credentials()
+            .map_err(|errno| Errno::from_raw(errno as i32))
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {

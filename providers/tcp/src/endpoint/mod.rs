@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
-    LateBindings, Limits, Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, FiAddr,
+    Info, LateBindings, Limits, PeerCredentials, Result,
 };
 use selvedge_kit::coll::{self, LayerCompletions};
 use selvedge_kit::domain::Base;
@@ -193,6 +193,10 @@ unsafe impl selvedge::Endpoint for Endpoint {
             .or(self.addr)
             .map(Address::Ip)
             .ok_or(Errno::AddrNotAvail)
+    }
+
+    fn peer_credentials(&self, peer: FiAddr) -> Result<PeerCredentials> {
+        self.shell.lock()?.peer_credentials(peer)
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {

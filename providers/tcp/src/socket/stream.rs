@@ -113,6 +113,11 @@ impl Socket {
         })
     }
 
+    /// Returns the names and the bytes of the peer's certificate, which was verified.
+    pub(crate) fn peer_certificate(&self) -> Option<(Vec<String>, Vec<u8>)> {
+        self.tls.as_ref()?.peer_certificate()
+    }
+
     /// Sends and receives through a TLS session from now on.
     pub(crate) fn set_tls(&mut self, session: Session) {
         self.tls = Some(Box::new(session));

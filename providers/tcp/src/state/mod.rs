@@ -13,7 +13,7 @@ mod telemetry;
 use std::sync::Arc;
 
 use nix::sys::epoll::Epoll;
-use selvedge::{FiAddr, Result};
+use selvedge::{Errno, FiAddr, PeerCredentials, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
@@ -102,6 +102,20 @@ impl State {
                 .index_of(addr, |peer| self.matching.needs_peer(peer)),
             Some(cm) => cm.peer(),
         }
+    }
+
+    /// Returns the certificate of a peer, over whose connection operations go.
+    ///
+    /// # Errors
+    /// [`Errno::NotConn`] without an established connection; [`Errno::NoSys`] without TLS.
+    pub(crate) fn peer_credentials(&mut self, addr: FiAddr) -> Result<PeerCredentials> {
+        let peer = self.peer_at(addr)?;
+        let index = self.peers[peer].connection.ok_or(Errno::NotConn)?;
+        let connection = &self.connections[index];
+        let socket = connection.socket.as_ref().filter(|_| connection.is_up());
+        let certificate = socket.ok_or(Errno::NotConn)?.peer_certificate();
+        let (names, der) = certificate.ok_or(Errno::NoSys)?;
+        Ok(PeerCredentials::Certificate { names, der })
     }
 
     /// Borrows the connections, and the state on which their frames act.

@@ -15,9 +15,9 @@ use selvedge_cheetah::rendezvous;
 const USAGE: &str = "\
 Starts the contexts of a program for Cheetah.
 
-usage: cheetahrun -n N [options] PROGRAM [ARGUMENTS]
+Usage: cheetahrun -n N [OPTIONS] PROGRAM [ARGUMENTS]
 
-  -n N, -np N       start N contexts
+  -n, --np N        start N contexts (also -np N)
   -f, --fabric P    use this provider (CHEETAH_FABRIC)
   -t, --timeout S   fail if the contexts have not connected after S seconds (30)
   -q, --plain       no context numbers before output lines

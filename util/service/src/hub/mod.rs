@@ -177,7 +177,7 @@ impl Hub {
     }
 
     /// Drives the ports and the timers once. Returns whether there was anything to do.
-    fn poll(&self) -> bool {
+    pub(crate) fn poll(&self) -> bool {
         let mut locked = self.lock();
         let Locked { state, done, .. } = &mut *locked;
         let is_active = state.poll(&self.ports, done);
@@ -199,7 +199,7 @@ impl Hub {
     }
 
     /// Does what is to be done at this time, and sets the timer for what comes next.
-    fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         self.with(|state, ports| {
             let now = Instant::now();
             state.sweep(ports, now);

@@ -3,6 +3,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 
+use selvedge::PeerCredentials;
+
 use crate::End;
 use crate::port::Key;
 
@@ -14,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) port: usize,
     /// The address of the peer, with its scheme.
     pub(crate) address: String,
+    /// What the kernel or a certificate authority vouches for about the peer.
+    pub(crate) identity: Option<PeerCredentials>,
     /// Set when the connection ends.
     pub(crate) end: OnceLock<End>,
 }

@@ -180,6 +180,7 @@ impl State {
             key,
             port,
             address,
+            identity: ports[port].identity(peer),
             end: OnceLock::new(),
         });
         let machine = Machine::new(self.role, self.options.limits, remote);

@@ -19,8 +19,6 @@ pub(super) struct Waiting {
     /// The number of drivers: tasks or threads that drive the hub when the descriptor is
     /// readable.
     drivers: AtomicUsize,
-    /// The number of threads that run a future.
-    runners: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +67,7 @@ impl Waiting {
 
     /// Whether a task or thread drives the hub's futures.
     pub(super) fn is_driven(&self) -> bool {
-        self.drivers.load(Ordering::Acquire) > 0 || self.runners.load(Ordering::Acquire) > 0
+        self.drivers.load(Ordering::Acquire) > 0
     }
 
     pub(super) fn add_driver(&self) {
@@ -92,21 +90,5 @@ pub(super) struct Leader<'a>(pub(super) &'a Waiting);
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         self.0.stop_leading();
-    }
-}
-
-/// Counts a thread that runs a future.
-pub(super) struct Runner<'a>(&'a Waiting);
-
-impl<'a> Runner<'a> {
-    pub(super) fn new(waiting: &'a Waiting) -> Self {
-        waiting.runners.fetch_add(1, Ordering::AcqRel);
-        Self(waiting)
-    }
-}
-
-impl Drop for Runner<'_> {
-    fn drop(&mut self) {
-        self.0.runners.fetch_sub(1, Ordering::AcqRel);
     }
 }

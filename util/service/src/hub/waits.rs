@@ -1,13 +1,11 @@
-//! Waits for a hub: threads that block, tasks that an executor drives, and the driver of futures.
+//! Waits for a hub: threads that block, and the drivers of futures.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::Hub;
-use super::waiting::{Leader, Runner};
+use super::waiting::Leader;
 use crate::Error;
 
 /// How often a polling thread looks at the time: once for this number of polls.
@@ -73,8 +71,7 @@ impl Hub {
             if self.settle()? {
                 let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
                 self.parker.block(left)?;
-                self.parker.drain();
-                self.timer_expired();
+                self.take_events();
                 spin_until = None;
             }
         }
@@ -108,9 +105,19 @@ impl Hub {
     /// # Errors
     /// As [`Self::settle`].
     pub(crate) fn drive(&self) -> Result<bool, Error> {
+        self.take_events();
+        self.settle()
+    }
+
+    /// Takes the events of the timer and of signals.
+    pub(crate) fn take_events(&self) {
         self.parker.drain();
         self.timer_expired();
-        self.settle()
+    }
+
+    /// How long a thread polls before it blocks.
+    pub(crate) fn spin_time(&self) -> Duration {
+        self.spin
     }
 
     /// Ends the current wait of the leader or the driver, or the next one.
@@ -148,49 +155,6 @@ impl Hub {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         if !self.waiting.is_driven() {
             *task = super::tokio_driver::start(self);
-        }
-    }
-
-    /// Runs a future to completion on this thread, which blocks while the future is pending.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
-    pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Result<F::Output, Error> {
-        let mut future = std::pin::pin!(future);
-        let thread = Arc::new(ThreadWaker {
-            hub: Arc::clone(self),
-            is_woken: AtomicBool::new(true),
-        });
-        let waker = Waker::from(Arc::clone(&thread));
-        let mut cx = task::Context::from_waker(&waker);
-        let _runner = Runner::new(&self.waiting);
-        let output = self.wait(None, || {
-            if !thread.is_woken.swap(false, Ordering::AcqRel) {
-                return None;
-            }
-            match future.as_mut().poll(&mut cx) {
-                Poll::Ready(output) => Some(output),
-                Poll::Pending => None,
-            }
-        });
-        output?.ok_or(Error::NoDriver)
-    }
-}
-
-/// Wakes a thread in [`Hub::run`].
-struct ThreadWaker {
-    hub: Arc<Hub>,
-    is_woken: AtomicBool,
-}
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            self.hub.signal();
         }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use selvedge::owned::{Buf, Completions, Endpoint, Handle, TryPostError};
-use selvedge::{Address, AddressVector, Caps, Errno, FiAddr, Hints, TagMatch, av, cq, wait};
+use selvedge::{
+    Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
+};
 
 use self::buffers::Buffers;
 use crate::wire::HEADER;
@@ -109,6 +111,14 @@ impl Port {
     /// Inserts the address of a peer.
     pub(crate) fn insert(&self, address: &Address) -> Result<FiAddr, Error> {
         self.av.insert_one(address).map_err(Error::transport)
+    }
+
+    /// What the kernel or a certificate authority vouches for about a connected peer.
+    pub(crate) fn identity(&self, peer: FiAddr) -> Option<PeerCredentials> {
+        let credentials = self.ep.peer_credentials(peer);
+        credentials
+            .inspect_err(|errno| log::debug!("nothing vouches for {peer:?}: {errno}"))
+            .ok()
     }
 
     /// Removes a peer.

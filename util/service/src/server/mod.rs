@@ -1,19 +1,17 @@
 //! `Listener`: a server's side, with the events of all of its clients.
 
-mod peer;
 mod request;
 mod serve;
 
-pub use self::peer::Peer;
 pub use self::request::Request;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 
+use crate::executor::{Driver, Step, operation};
 use crate::hub::{Change, Hub, Report};
-use crate::step::{Step, operation};
-use crate::{Driver, End, Error, Message, Options};
+use crate::{End, Error, Message, Options, Peer};
 
 /// A server: it listens at addresses and reports what its clients do. Threads and tasks may share
 /// it. Dropping it closes all connections.
@@ -71,15 +69,6 @@ impl Listener {
     /// The future fails with [`Error::Transport`] when a transport has failed.
     pub fn event(&self) -> NextEvent<'_> {
         NextEvent(self)
-    }
-
-    /// Runs a future to completion on this thread, which parks while the future is pending. The
-    /// future may use this listener, and no other one.
-    ///
-    /// # Errors
-    /// [`Error::Transport`] when the thread cannot wait.
-    pub fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        self.hub.run(future)
     }
 
     /// Makes this listener's futures work under any executor: see [`Driver`].

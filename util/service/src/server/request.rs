@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::peer::Peer;
 use crate::hub::Cancellation;
 use crate::machine::Incoming;
-use crate::{Error, Message};
+use crate::{Error, Message, Peer};
 
 /// A request of a client. It dereferences to the bytes of its message.
 ///
@@ -82,7 +81,7 @@ impl Request {
 
     fn message(&self, bytes: &[u8]) -> Result<Message, Error> {
         self.check_length(bytes.len())?;
-        self.peer.hub.message_from(self.peer.shared.port, bytes)
+        self.peer.message_from(bytes)
     }
 
     fn check_length(&self, len: usize) -> Result<(), Error> {

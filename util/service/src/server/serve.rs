@@ -9,11 +9,10 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::FuturesUnordered;
 
-use super::peer::Peer;
 use super::request::Request;
 use super::{Event, Listener};
-use crate::Error;
 use crate::hub::Cancellation;
+use crate::{Error, Peer};
 
 /// The maximum number of requests that [`Listener::serve`] handles at the same time. Further
 /// requests wait in the windows of their connections.
@@ -34,14 +33,14 @@ impl Listener {
     /// # Examples
     ///
     /// ```no_run
-    /// use selvedge_service::{Error, Listener};
+    /// use selvedge_service::{Error, Listener, run};
     ///
     /// fn main() -> Result<(), Error> {
     ///     let listener = Listener::bind("shm://upper")?;
     ///     let serve = listener.serve(async |request| {
     ///         request.respond(&request.to_ascii_uppercase());
     ///     });
-    ///     listener.run(serve)?
+    ///     run(serve)?
     /// }
     /// ```
     pub async fn serve(&self, handler: impl AsyncFn(Request)) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use futures::future::select;
+use selvedge_service::run;
 
 use crate::{bounded, connected, name};
 
@@ -52,7 +53,7 @@ fn serve_counts_messages_without_a_request_and_warns_of_them_rarely() {
                 cx.waker().wake_by_ref();
                 std::task::Poll::Pending
             });
-            listener.run(select(pin!(serve), is_done)).unwrap();
+            run(select(pin!(serve), is_done)).unwrap();
             client.join().unwrap();
         });
     });

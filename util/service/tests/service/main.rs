@@ -4,10 +4,13 @@
 
 mod dropped;
 mod failures;
+mod identity;
 mod messages;
 mod processes;
 mod refusals;
 mod requests;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "tokio")]
 mod tokio_runtimes;
 

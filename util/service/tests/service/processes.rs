@@ -48,9 +48,12 @@ impl Process {
         }
     }
 
+    pub(crate) fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill(Pid::from_raw(pid), signal).unwrap();
+        kill(Pid::from_raw(self.id()), signal).unwrap();
     }
 }
 

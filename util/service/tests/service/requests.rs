@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::future::{join_all, select};
-use selvedge_service::{Error, Event, Request, connect};
+use selvedge_service::{Error, Event, Listener, Request, connect, run};
 
 use crate::{addresses, bounded, connected, name, pattern};
 
@@ -25,7 +25,7 @@ fn many_outstanding_requests_have_their_own_responses() {
                             assert!(response.iter().eq(request.iter().rev()), "{number}");
                         }
                     });
-                    connection.run(join_all(responses)).unwrap();
+                    run(join_all(responses)).unwrap();
                 });
                 crate::serve_until_lost(&listener, |request| {
                     request.iter().rev().copied().collect()
@@ -62,7 +62,7 @@ fn a_request_without_a_response_times_out_and_the_server_learns_of_it() {
     }
 }
 
-fn next_request(listener: &selvedge_service::Listener) -> Request {
+fn next_request(listener: &Listener) -> Request {
     match listener.event().wait().unwrap() {
         Event::Request(request) => request,
         event => panic!("{event:?}"),
@@ -75,7 +75,7 @@ fn a_dropped_request_is_cancelled_and_its_response_is_dropped() {
         let (listener, connection) = connected(&name());
         thread::scope(|scope| {
             scope.spawn(move || {
-                connection.run(async {
+                run(async {
                     let dropped = connection.request(b"dropped");
                     let kept = connection.request(b"kept");
                     // The server responds to the second request alone.
@@ -154,7 +154,7 @@ fn serve_drops_the_handler_of_a_cancelled_request_and_handles_others_meanwhile()
                 std::task::Poll::Pending
             });
             let serve = std::pin::pin!(serve);
-            listener.run(select(serve, is_done)).unwrap();
+            run(select(serve, is_done)).unwrap();
             client.join().unwrap();
         });
     });
@@ -188,6 +188,34 @@ fn threads_share_a_connection() {
             });
         });
     }
+}
+
+#[test]
+fn a_run_drives_every_listener_and_connection_of_its_future() {
+    bounded(|| {
+        let list = addresses().map(|address| Listener::bind(&address).unwrap());
+        let clients = list.iter().map(async |listener| {
+            let connection = connect(&listener.addresses().unwrap()[0]).await.unwrap();
+            for number in 0..50_u8 {
+                let response = connection.request(&[number]).await.unwrap();
+                assert_eq!(*response, [number]);
+            }
+        });
+        let servers = list
+            .iter()
+            .map(|listener| Box::pin(listener.serve(async |request| request.respond(&request))));
+        let finished = run(select(
+            join_all(clients),
+            futures::future::select_all(servers),
+        ));
+        assert!(matches!(finished, Ok(futures::future::Either::Left(_))));
+        // Another thread wakes the future of a run that drives nothing.
+        let (sender, receiver) = futures::channel::oneshot::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(7).unwrap());
+            assert_eq!(run(receiver).unwrap(), Ok(7));
+        });
+    });
 }
 
 #[test]

@@ -84,6 +84,18 @@ impl Session {
         }
     }
 
+    /// Returns the DNS names and the bytes of the peer's certificate, if the handshake, which
+    /// verifies it, is complete.
+    pub(crate) fn peer_certificate(&self) -> Option<(Vec<String>, Vec<u8>)> {
+        if self.connection.is_handshaking() {
+            return None;
+        }
+        let certificate = self.connection.peer_certificates()?.first()?;
+        let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+        let names = parsed.valid_dns_names().map(str::to_owned).collect();
+        Some((names, certificate.to_vec()))
+    }
+
     /// Sends `len` plain bytes and returns how many the kernel has taken. `copy(offset, buffer)`
     /// fills the buffer with the bytes from the offset on. If the kernel takes fewer than `len`
     /// bytes, the next call must start with the first byte that it did not take.

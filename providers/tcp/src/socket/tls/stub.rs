@@ -48,6 +48,10 @@ impl Session {
         match self.0 {}
     }
 
+    pub(crate) fn peer_certificate(&self) -> Option<(Vec<String>, Vec<u8>)> {
+        match self.0 {}
+    }
+
     pub(crate) fn send(
         &mut self,
         _stream: &mut (impl Read + Write),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::run::is_driven;
 use crate::Error;
 use crate::hub::Hub;
 
@@ -21,7 +22,7 @@ pub(crate) trait Step {
     fn poll_step(&mut self, cx: &Context<'_>) -> Poll<Result<Self::Output, Error>> {
         match self.step(Some(cx.waker())) {
             Some(result) => Poll::Ready(result),
-            None if self.hub().is_driven() => Poll::Pending,
+            None if is_driven(self.hub()) => Poll::Pending,
             None => Poll::Ready(Err(Error::NoDriver)),
         }
     }
@@ -46,7 +47,7 @@ macro_rules! operation {
             /// # Errors
             /// As the future.
             pub fn wait(mut self) -> Result<$output, crate::Error> {
-                $crate::step::Step::wait_step(&mut self, None)
+                $crate::executor::Step::wait_step(&mut self, None)
             }
 
             /// Blocks the thread until there is a result or the time is over.
@@ -54,7 +55,7 @@ macro_rules! operation {
             /// # Errors
             /// As the future; [`crate::Error::Timeout`] when the time is over.
             pub fn wait_timeout(mut self, timeout: std::time::Duration) -> Result<$output, crate::Error> {
-                $crate::step::Step::wait_step(&mut self, Some(timeout))
+                $crate::executor::Step::wait_step(&mut self, Some(timeout))
             }
         }
 
@@ -65,7 +66,7 @@ macro_rules! operation {
                 self: std::pin::Pin<&mut Self>,
                 cx: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
-                $crate::step::Step::poll_step(self.get_mut(), cx)
+                $crate::executor::Step::poll_step(self.get_mut(), cx)
             }
         }
     };
