@@ -45,9 +45,9 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_640,
+        ceiling: 15_830,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (360 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
+                 (550 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
                  the budget, has none of them.",
     },
     Part {
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 127_095,
+    ceiling: 127_310,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
