@@ -1,6 +1,7 @@
 //! Tasks of the workspace, for example `cargo xtask install --prefix DIR`.
 
 mod asan;
+mod deb;
 mod environment;
 mod fuzz;
 mod install;
@@ -36,7 +37,7 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
-    let (mut include, mut symbols) = (None, Symbols::Separate);
+    let (mut include, mut out, mut symbols) = (None, None, Symbols::Separate);
     let (mut is_short, mut is_check, mut is_dry_run) = (false, false, false);
     let mut plants = plant::Selection::default();
     while let Some(argument) = parser.next()? {
@@ -46,6 +47,7 @@ fn run() -> anyhow::Result<String> {
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("libdir") => lib = Some(PathBuf::from(parser.value()?)),
             Long("includedir") => include = Some(PathBuf::from(parser.value()?)),
+            Long("out") => out = Some(PathBuf::from(parser.value()?)),
             Long("unstripped") => symbols = Symbols::Kept,
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
@@ -68,16 +70,19 @@ fn run() -> anyhow::Result<String> {
     };
     let destination = || -> anyhow::Result<Destination> {
         let prefix = prefix.with_context(|| format!("{task} requires --prefix DIR"))?;
-        let (lib, include) = (lib.as_deref(), include.as_deref());
-        Destination::new(&prefix, lib, include, std::env::var_os("DESTDIR"))
+        let staging = std::env::var_os("DESTDIR");
+        Destination::new(&prefix, lib.as_deref(), include.as_deref(), staging)
     };
     match &*task {
         "install" => Install {
             destination: destination()?,
             built,
             symbols,
+            providers: lib.unwrap_or_else(|| "lib".into()).join("libfabric"),
+            tool_prefix: "",
         }
         .run(),
+        "deb" => deb::deb(built.as_deref(), out),
         "install-bmi" => BMI.install(&destination()?, built, symbols),
         "install-cheetah" => CHEETAH.install(&destination()?, built, symbols),
         "asan" => asan::asan(),
@@ -99,6 +104,7 @@ const USAGE: &str = "\
 Usage: cargo xtask install --prefix DIR [OPTIONS]
        cargo xtask install-bmi --prefix DIR [OPTIONS]
        cargo xtask install-cheetah --prefix DIR [OPTIONS]
+       cargo xtask deb [--built DIR] [--out DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -124,6 +130,13 @@ install, install-bmi, install-cheetah
       --includedir DIR   install headers to this folder, relative to the prefix [include]
       --built DIR        install from this build directory instead of building
       --unstripped       leave the debug information in the files
+
+deb
+    Builds Debian packages: the tools, the C library, its headers, the providers for Debian's
+    libfabric, BMI, Cheetah, debug information. apt installs them beside Debian's libfabric.
+
+      --built DIR    package from this build directory instead of building
+      --out DIR      write the packages to this folder [target/deb]
 
 test
     Runs cargo test --workspace with these arguments, and lists the tests skipped because

@@ -374,6 +374,14 @@ const PLANTS: &[Plant] = plants! {
         "a dropped request is not cancelled": "            self.peer.hub.cancel(self.peer.shared.key, id);" => "            let _ = id;"
             fails "a_dropped_request_is_cancelled_and_its_response_is_dropped";
     }
+    "util/service/src/connection/byte_stream.rs": "selvedge-service" "--test=service" {
+        "a lost peer ends a stream of bytes": "Err(error) => return Some(Err(error)),\n            }" => "Err(_) => self.has_read_end = true,\n            }"
+            fails "a_stream_whose_peer_dies_or_closes_is_no_complete_stream";
+    }
+    "util/service/src/topic/subscriber.rs": "selvedge-service" "--test=service" {
+        "a slow subscriber is not told what it has lost": "number.saturating_sub(expected)" => "0 * expected"
+            fails "a_slow_subscriber_loses_the_oldest_and_learns_their_number";
+    }
     "util/service/src/hub/completions.rs": "selvedge-service" "--test=service" {
         "a lost peer is reported as one that has closed": "End::Lost(format!(\"{}: {}\", error.detail, error.errno))" => "End::Remote"
             fails "an_idle_listener_reports_a_killed_client", "requests_fail_when_their_server_is_killed";

@@ -28,9 +28,9 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_000,
+        ceiling: 34_350,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (8,250, with contestants over three other \
+                 front ends of the suite; the benchmarks (8,600, with contestants over four other \
                  libraries) share no code with the test kit, \
                  which would delay their first build.",
     },
@@ -89,21 +89,21 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_460,
+        ceiling: 7_500,
         reason: "",
     },
     Part {
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 4_225,
+        ceiling: 5_000,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_708,
+        ceiling: 28_080,
         reason: "",
     },
 ];
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 127_310,
+    ceiling: 128_850,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

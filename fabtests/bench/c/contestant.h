@@ -1,9 +1,8 @@
 /*
- * The parts that every contestant in C shares: the loops of src/fabric/messages and of
- * src/fabric/remote, step by step, with the same buffers, counts and clock; and the orders of
- * src/pair/order.rs, which a contestant reads as lines of JSON from its standard input, a socket,
- * and replies to there. A contestant includes this file first and then defines the functions that
- * this file declares as its message API.
+ * The parts that every contestant in C shares: buffers, counts and clock, which are those of
+ * src/fabric. A contestant includes this file first. Then it defines the functions of its message
+ * API and includes loops.h, which has the loops of src/fabric/messages and of src/fabric/remote,
+ * step by step; or it defines loops of its own and includes orders.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,6 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -163,6 +164,59 @@ static double stream_mean(const uint64_t *stamps, size_t windows, double window_
 	return mean;
 }
 
+/* Runs. */
+
+static inline __attribute__((always_inline)) double batch_mean(size_t batch, size_t size,
+								void (*trip)(void))
+{
+	size_t groups = 0;
+	double *means = calloc(batch / size + 1, sizeof(*means));
+	for (size_t left = batch; left;) {
+		size_t group = left < size ? left : size;
+		uint64_t start = ticks();
+		for (size_t at = 0; at < group; at++)
+			trip();
+		means[groups++] = (double)(ticks() - start) * ns_per_tick / (double)group;
+		left -= group;
+	}
+	double mean = median(means, groups);
+	free(means);
+	return mean;
+}
+
+/* Always inlined, so that no trip is called by its address. */
+static inline __attribute__((always_inline)) struct timing round_trips(void (*trip)(void))
+{
+	struct order *order = &run.order;
+	uint64_t start = ticks();
+	for (size_t at = 0; at < order->warmup; at++)
+		trip();
+	double warmup_ns = (double)(ticks() - start) * ns_per_tick;
+	size_t warmups = order->warmup ? order->warmup : 1;
+	double mean = batch_mean(order->batch, group_size(warmup_ns / (double)warmups), trip);
+	uint64_t *stamps = calloc(order->singles + 1, sizeof(*stamps));
+	stamps[0] = ticks();
+	for (size_t at = 0; at < order->singles; at++) {
+		trip();
+		stamps[at + 1] = ticks();
+	}
+	struct timing timing = percentiles(stamps, order->singles);
+	timing.mean = mean;
+	free(stamps);
+	return timing;
+}
+
+static struct timing per_message(const uint64_t *stamps, size_t messages_per_window)
+{
+	struct order *order = &run.order;
+	const uint64_t *first = stamps + order->warmup;
+	struct timing timing = percentiles(first, order->batch);
+	timing.mean = stream_mean(first, order->batch, timing.p50);
+	double messages = (double)messages_per_window;
+	return (struct timing){ timing.mean / messages, timing.p50 / messages,
+				timing.p99 / messages, timing.min / messages };
+}
+
 /* Buffers. */
 
 static size_t stride_of(size_t size)
@@ -180,14 +234,19 @@ static char *pages(size_t length)
 	return memory;
 }
 
-/* Allocates the buffers of messages, and returns the bytes of a window's send buffers. */
-static size_t open_buffers(size_t largest, size_t window)
+/* Bytes of the send buffers of a window. */
+static size_t window_bytes(size_t largest, size_t window)
 {
 	size_t stride = stride_of(largest), side = window * stride;
 	if (side > ARENA / 2)
 		side = ARENA / 2;
-	if (side < stride)
-		side = stride;
+	return side < stride ? stride : side;
+}
+
+/* Allocates the buffers of messages, and returns the bytes of a window's send buffers. */
+static size_t open_buffers(size_t largest, size_t window)
+{
+	size_t side = window_bytes(largest, window);
 	run.rx = pages(2 * side);
 	run.tx = pages(side);
 	return side;

@@ -1,6 +1,5 @@
 /*
- * The loops of the benchmarks, and the orders that start them. A contestant includes this file
- * after the functions of its API:
+ * The loops of the benchmarks. A contestant includes this file after the functions of its API:
  *
  *   post_recv, post_send, inject      post a buffer of `run`, by its index
  *   read_completions                  polls; returns completed buffers to the free lists of `run`
@@ -72,46 +71,6 @@ static inline void trip(void)
 	}
 }
 
-static inline __attribute__((always_inline)) double batch_mean(size_t batch, size_t size,
-								void (*trip)(void))
-{
-	size_t groups = 0;
-	double *means = calloc(batch / size + 1, sizeof(*means));
-	for (size_t left = batch; left;) {
-		size_t group = left < size ? left : size;
-		uint64_t start = ticks();
-		for (size_t at = 0; at < group; at++)
-			trip();
-		means[groups++] = (double)(ticks() - start) * ns_per_tick / (double)group;
-		left -= group;
-	}
-	double mean = median(means, groups);
-	free(means);
-	return mean;
-}
-
-/* Always inlined, so that no trip is called by its address. */
-static inline __attribute__((always_inline)) struct timing round_trips(void (*trip)(void))
-{
-	struct order *order = &run.order;
-	uint64_t start = ticks();
-	for (size_t at = 0; at < order->warmup; at++)
-		trip();
-	double warmup_ns = (double)(ticks() - start) * ns_per_tick;
-	size_t warmups = order->warmup ? order->warmup : 1;
-	double mean = batch_mean(order->batch, group_size(warmup_ns / (double)warmups), trip);
-	uint64_t *stamps = calloc(order->singles + 1, sizeof(*stamps));
-	stamps[0] = ticks();
-	for (size_t at = 0; at < order->singles; at++) {
-		trip();
-		stamps[at + 1] = ticks();
-	}
-	struct timing timing = percentiles(stamps, order->singles);
-	timing.mean = mean;
-	free(stamps);
-	return timing;
-}
-
 static struct timing pingpong(void)
 {
 	struct order *order = &run.order;
@@ -166,17 +125,6 @@ static inline void receive_window(uint64_t *wanted, bool inject_ack)
 		post_send(r->tx_free[--r->tx_count], ACK, TAG_ACK);
 	post_free(r->order.window, r->order.size, TAG_PAYLOAD);
 	wait_for(*wanted, r->order.size);
-}
-
-static struct timing per_message(const uint64_t *stamps, size_t messages_per_window)
-{
-	struct order *order = &run.order;
-	const uint64_t *first = stamps + order->warmup;
-	struct timing timing = percentiles(first, order->batch);
-	timing.mean = stream_mean(first, order->batch, timing.p50);
-	double messages = (double)messages_per_window;
-	return (struct timing){ timing.mean / messages, timing.p50 / messages,
-				timing.p99 / messages, timing.min / messages };
 }
 
 /* Sends a window, and waits for the peer's window, which serves as the acknowledgement. */
@@ -356,83 +304,4 @@ static struct timing remote(const char *bench)
 	return timing;
 }
 
-/* Orders. */
-
-static void run_bench(const char *line)
-{
-	struct order *order = &run.order;
-	char bench[32], wants_inject[8];
-	int read = sscanf(line,
-			  "{\"bench\":{\"bench\":\"%31[^\"]\",\"size\":%zu,\"counts\":{\"warmup\":%zu,"
-			  "\"batch\":%zu,\"singles\":%zu},\"window\":%zu,\"inject\":%7[a-z]",
-			  bench, &order->size, &order->warmup, &order->batch, &order->singles,
-			  &order->window, wants_inject);
-	if (read != 7)
-		fail_with("order", "cannot parse the benchmark");
-	size_t limit = strcmp(wants_inject, "true") ? 0 : inject_limit();
-	order->tagged = !strncmp(bench, "tagged", 6);
-	order->pingpong = strstr(bench, "pingpong") != NULL;
-	order->inject = order->size <= limit;
-	bool one_sided = !strncmp(bench, "rma", 3) || !strncmp(bench, "atomic", 6);
-	struct timing timing = one_sided	 ? remote(bench)
-			       : order->pingpong ? pingpong()
-						 : bandwidth(ACK <= limit, strstr(bench, "bibw") != NULL);
-	reply("{\"done\":{\"mean\":%.3f,\"p50\":%.3f,\"p99\":%.3f,\"min\":%.3f}}\n", timing.mean,
-	      timing.p50, timing.p99, timing.min);
-}
-
-static void set_peer(const char *line)
-{
-	char text[4096];
-	if (sscanf(line, "{\"peer\":\"%4095[^\"]", text) != 1)
-		fail_with("order", "cannot parse the address of the peer");
-	set_peer_address(text);
-	reply("{\"done\":null}\n");
-}
-
-static void run_order(const char *line)
-{
-	size_t largest, window;
-	const char *numbers = strstr(line, "\"largest\"");
-	if (!strncmp(line, "{\"bench\"", 8))
-		run_bench(line);
-	else if (!strncmp(line, "{\"peer\"", 7))
-		set_peer(line);
-	else if (!strncmp(line, "{\"open\"", 7) && numbers &&
-		 sscanf(numbers, "\"largest\":%zu,\"window\":%zu", &largest, &window) == 2)
-		open_endpoint(largest, window, strstr(line, "\"remote\":true") != NULL);
-	else if (!strncmp(line, "\"ready\"", 7))
-		reply("{\"done\":null}\n");
-	else
-		fail_with("order", "cannot parse it");
-}
-
-static void pin(int core)
-{
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(0, sizeof(set), &set))
-		fail_with("sched_setaffinity", strerror(errno));
-}
-
-/* Arguments: side, core or -1, parent, 1 to yield while waiting. */
-int main(int argc, char **argv)
-{
-	if (argc != 5)
-		return 2;
-	active = !strcmp(argv[1], "active");
-	yielding = atoi(argv[4]);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != atoi(argv[3]))
-		return 1;
-	if (atoi(argv[2]) >= 0)
-		pin(atoi(argv[2]));
-	calibrate();
-	char line[8192];
-	FILE *orders = fdopen(dup(STDIN_FILENO), "r");
-	while (orders && fgets(line, sizeof(line), orders))
-		run_order(line);
-	return 0;
-}
-
+#include "orders.h"

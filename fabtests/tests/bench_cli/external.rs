@@ -1,6 +1,8 @@
 //! A/B runs with programs of their own, over libraries of others.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use selvedge_testkit::skip::{Need, is_required, skip};
 
@@ -14,10 +16,12 @@ fn missing_compiler_or_library_is_an_error_with_a_remedy() {
         ("libfabric", "libfabric-dev"),
         ("ucx", "libucx-dev"),
         ("iceoryx2", "cannot run cargo"),
+        ("mpi", "cargo xtask install"),
     ];
     for (library, remedy) in remedies {
         let output = fabtests(&["bench", "-S", "8", "--against", library])
             .env("PATH", "/nonexistent")
+            .env_remove("LD_LIBRARY_PATH")
             .output()
             .unwrap();
         assert!(!output.status.success());
@@ -72,6 +76,101 @@ fn ucx_is_measured_if_installed() {
     assert_eq!(array(&report["memory"]).len(), 2);
     let error = run_failing(&["bench", "--against", "ucx", "--bench", "msg_bw", "-S", "8"]);
     assert!(error.contains("msg_bw"), "{error}");
+}
+
+#[test]
+fn open_mpi_is_measured_if_installed() {
+    let _guard = exclusive();
+    if !has_mpicc() {
+        return skip(Need::Mpi, "there is no mpicc");
+    }
+    let args = "bench -p shm -I 20 --reps 1 --bench tagged_pingpong,tagged_bw,tagged_bibw \
+                -S 8,300000 --against mpi --baseline own --json";
+    let report = run_json(&args.split_whitespace().collect::<Vec<_>>());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 2 * 6);
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[1], "implementation").starts_with("openmpi "));
+        assert_eq!(text(&pair[1], "manner"), "over its own transports");
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+        assert!(number(&pair[1], "reps") == 0.0 || number(&pair[1], "msgs_per_s") > 0.0);
+    }
+    let error = run_failing(&["bench", "--against", "mpi", "--bench", "rma_put"]);
+    assert!(error.contains("rma_put"), "{error}");
+    let error = run_failing(&["bench", "--against", "mpi", "--baseline", "sm"]);
+    assert!(error.contains("choose selvedge, heap or own"), "{error}");
+}
+
+/// Ranks over Selvedge's library, which is built with the workspace, with the heap and without.
+#[test]
+fn open_mpi_is_measured_over_the_c_library() {
+    let _guard = exclusive();
+    if !has_mpicc() {
+        return skip(Need::Mpi, "there is no mpicc");
+    }
+    let Some(libraries) = link_libraries() else {
+        return skip(
+            Need::Mpi,
+            "selvedge-libfabric and selvedge-heap-c are not built",
+        );
+    };
+    let args =
+        "bench -p shm -I 20 --reps 1 --bench tagged_pingpong -S 8,300000 --against mpi --json";
+    let mut command = fabtests(&args.split(' ').collect::<Vec<_>>());
+    let output = command.env("LD_LIBRARY_PATH", &libraries).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 2 * 4);
+    for row in rows.chunks(4) {
+        let routes: Vec<_> = row[1..].iter().map(|row| text(row, "manner")).collect();
+        let heap = "over selvedge with the shared heap";
+        assert_eq!(routes, ["over selvedge", heap, "over its own transports"]);
+    }
+}
+
+#[test]
+fn a_launcher_that_fails_is_an_error_with_its_output() {
+    let _guard = exclusive();
+    if !has_mpicc() {
+        return skip(Need::Mpi, "there is no mpicc");
+    }
+    let args = "bench -p shm -S 8 --reps 1 --against mpi --baseline own";
+    let output = fabtests(&args.split(' ').collect::<Vec<_>>())
+        .env("OMPI_MCA_pmix", "nonsense")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("mpirun"), "{message}");
+    assert!(message.contains("it printed last"), "{message}");
+}
+
+fn has_mpicc() -> bool {
+    let output = Command::new("mpicc").arg("--version").output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// A folder with the built libraries under the names of an installation; `None` if they are not
+/// built.
+fn link_libraries() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_BIN_EXE_fabtests")).parent()?;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-libraries");
+    fs::create_dir_all(&folder).unwrap();
+    let files = [
+        ("libfabric.so", "libfabric.so.1"),
+        ("libselvedge_heap_c.so", "libselvedge_heap.so"),
+    ];
+    for (file, name) in files {
+        let file = built.join(file);
+        if !file.exists() {
+            return None;
+        }
+        let copy = folder.join(name);
+        fs::copy(file, copy).unwrap();
+    }
+    Some(folder)
 }
 
 #[test]

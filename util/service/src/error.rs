@@ -81,6 +81,27 @@ pub enum Error {
     /// The server has responded that the request failed. The text is the server's.
     #[error("the server failed: {0}")]
     Failed(String),
+    /// The bytes of a message are no value of the type.
+    #[error(
+        "a message of {len} bytes cannot be decoded as {type_name}: {reason}; build both sides with \
+         the same type"
+    )]
+    Decode {
+        /// The type.
+        type_name: &'static str,
+        /// The length of the message, in bytes.
+        len: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A value cannot be encoded.
+    #[error("a value of the type {type_name} cannot be encoded: {reason}")]
+    Encode {
+        /// The type.
+        type_name: &'static str,
+        /// The reason.
+        reason: String,
+    },
     /// No executor drives the connection.
     #[error(
         "no executor drives the future: call `wait`, run it by `run`, enable the feature `tokio`, \

@@ -53,10 +53,12 @@ mod message;
 mod options;
 mod port;
 mod server;
+mod topic;
 mod wire;
 
 pub use connection::{
-    Connecting, Connection, Peer, Receiving, Response, Sending, connect, connect_with,
+    ByteStream, Connecting, Connection, Messages, Peer, Receiving, Response, Sending, connect,
+    connect_with,
 };
 pub use error::{End, Error};
 pub use executor::{Driver, run};
@@ -64,3 +66,7 @@ pub use message::Message;
 pub use options::Options;
 pub use selvedge::PeerCredentials;
 pub use server::{Event, Listener, NextEvent, Request};
+pub use topic::{
+    NextPublication, Publication, Publisher, Start, Subscriber, Subscribing, subscribe,
+    subscribe_with,
+};

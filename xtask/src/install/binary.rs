@@ -32,7 +32,8 @@ impl Symbols {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         // The link to the debug file has its name and checksum, so that file is complete first.
         let new = debug.with_extension("new");
-        objcopy(&["--only-keep-debug".into()], from, &new)?;
+        let options = ["--only-keep-debug", "--compress-debug-sections"].map(OsString::from);
+        objcopy(&options, from, &new)?;
         fs::rename(&new, &debug).with_context(|| format!("cannot create {}", debug.display()))?;
         let mut link = OsString::from("--add-gnu-debuglink=");
         link.push(&debug);

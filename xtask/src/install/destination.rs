@@ -49,7 +49,7 @@ impl Destination {
     }
 
     /// The folder in which the files of this folder below the prefix are written.
-    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+    pub(crate) fn folder(&self, name: impl AsRef<Path>) -> PathBuf {
         self.staged(&self.prefix.join(name))
     }
 

@@ -29,6 +29,10 @@ pub(crate) struct Install {
     pub(crate) destination: Destination,
     pub(crate) built: Option<PathBuf>,
     pub(crate) symbols: Symbols,
+    /// The folder of the providers for another libfabric, relative to the prefix.
+    pub(crate) providers: PathBuf,
+    /// The beginning of the installed names of tools that libfabric has too.
+    pub(crate) tool_prefix: &'static str,
 }
 
 /// The file name of the library, with a version number like libfabric's.
@@ -38,7 +42,13 @@ const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
 const PROVIDERS: [&str; 2] = ["libselvedge_shm-fi.so", "libselvedge_tcp-fi.so"];
 /// The shared heap for `LD_PRELOAD`.
 const HEAP: &str = "libselvedge_heap.so";
-const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
+/// The tools, and whether libfabric has a tool of the same name.
+const TOOLS: [(&str, bool); 4] = [
+    ("fi_info", true),
+    ("fi_strerror", true),
+    ("fi_top", false),
+    ("fabtests", false),
+];
 /// The folder of the headers, in the workspace.
 const HEADERS: &str = "util/capi/fabric/include";
 /// The version of the headers.
@@ -58,7 +68,7 @@ impl Install {
             ])?,
         };
         let (lib, bin) = (self.destination.lib(), self.destination.folder("bin"));
-        let providers = lib.join("libfabric");
+        let providers = self.destination.folder(&self.providers);
         let (pc, doc) = (
             lib.join("pkgconfig"),
             self.destination.folder("share/doc/selvedge"),
@@ -75,9 +85,15 @@ impl Install {
         for name in LINKS {
             link(&lib.join(name))?;
         }
-        for tool in TOOLS {
-            install(tool, &bin.join(tool))?;
-            pages::write(&self.destination, &bin.join(tool), tool)?;
+        for (tool, has_libfabric_s_name) in TOOLS {
+            let prefix = if has_libfabric_s_name {
+                self.tool_prefix
+            } else {
+                ""
+            };
+            let name = format!("{prefix}{tool}");
+            install(tool, &bin.join(&name))?;
+            pages::write(&self.destination, &bin.join(&name), &name)?;
         }
         self.destination.copy_headers(Path::new(HEADERS))?;
         replace(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;

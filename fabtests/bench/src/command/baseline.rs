@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 
 use super::placement::PairLauncher;
-use crate::comparison::{CompiledProgram, Contestant, Iceoryx2};
+use crate::comparison::{CompiledProgram, Contestant, Iceoryx2, Mpi};
 use crate::fabric::{Bench, OpenOrder};
 use crate::pair::Pair;
 
@@ -14,6 +14,8 @@ pub(super) enum Baseline {
     Compiled(CompiledProgram),
     /// Publish-subscribe of iceoryx2.
     Iceoryx2(Iceoryx2),
+    /// Two ranks of MPI.
+    Mpi(Mpi),
     /// Another provider of Selvedge.
     Provider(String),
     /// BMI over the same provider.
@@ -21,19 +23,28 @@ pub(super) enum Baseline {
 }
 
 impl Baseline {
-    /// Finds the baseline of a name on the command line, and builds its program. `transport` is
-    /// libfabric's provider, or UCX's transports.
+    /// Finds the baselines of a name on the command line, and builds their program. `transport` is
+    /// libfabric's provider, UCX's transports, or MPI's routes.
     ///
     /// # Errors
     /// When there is no baseline of this name, or its program cannot be built.
-    pub(super) fn find(name: &str, transport: Option<String>) -> anyhow::Result<Self> {
-        match name {
-            "libfabric" => return CompiledProgram::libfabric(transport).map(Self::Compiled),
-            "ucx" => return CompiledProgram::ucx(transport).map(Self::Compiled),
-            "iceoryx2" => return Iceoryx2::build().map(Self::Iceoryx2),
-            "bmi" => return Ok(Self::Bmi),
-            _ => {}
-        }
+    pub(super) fn find(name: &str, transport: Option<String>) -> anyhow::Result<Vec<Self>> {
+        let baseline = match name {
+            "libfabric" => Self::Compiled(CompiledProgram::libfabric(transport)?),
+            "ucx" => Self::Compiled(CompiledProgram::ucx(transport)?),
+            "iceoryx2" => Self::Iceoryx2(Iceoryx2::build()?),
+            "mpi" => {
+                let routes = Mpi::compile(transport.as_deref())?;
+                return Ok(routes.into_iter().map(Self::Mpi).collect());
+            }
+            "bmi" => Self::Bmi,
+            _ => Self::provider(name)?,
+        };
+        Ok(vec![baseline])
+    }
+
+    /// Finds a provider of Selvedge.
+    fn provider(name: &str) -> anyhow::Result<Self> {
         let registry = selvedge_providers::builtin();
         let names: Vec<_> = registry
             .providers()
@@ -44,7 +55,7 @@ impl Baseline {
             Ok(Self::Provider(name.to_owned()))
         } else {
             bail!(
-                "--against {name}: choose libfabric, ucx, iceoryx2, bmi, {}",
+                "--against {name}: choose libfabric, ucx, iceoryx2, mpi, bmi, {}",
                 names.join(", ")
             )
         }
@@ -64,6 +75,13 @@ impl Baseline {
         let (name, order) = match self {
             Self::Compiled(program) => (
                 program.version(),
+                OpenOrder {
+                    special: false,
+                    ..order
+                },
+            ),
+            Self::Mpi(ranks) => (
+                ranks.version(),
                 OpenOrder {
                     special: false,
                     ..order
@@ -92,7 +110,11 @@ impl Baseline {
                 )
             }
         };
-        Contestant::open(name.to_owned(), self.start(provider, launcher)?, &order)
+        let opened = Contestant::open(name.to_owned(), self.start(provider, launcher)?, &order)?;
+        Ok(match self {
+            Self::Mpi(ranks) => opened.with_config(ranks.route()),
+            _ => opened,
+        })
     }
 
     /// Starts the processes of the baseline of a measured `provider`.
@@ -107,6 +129,7 @@ impl Baseline {
         match self {
             Self::Compiled(program) => program.start(provider, placement, deadline),
             Self::Iceoryx2(program) => program.start(placement, deadline),
+            Self::Mpi(ranks) => ranks.start(provider, placement, deadline),
             Self::Provider(_) | Self::Bmi => launcher.start_pair(),
         }
     }
@@ -114,13 +137,13 @@ impl Baseline {
 
 /// Whether the baseline of a name is a provider of Selvedge.
 pub(super) fn is_provider(name: &str) -> bool {
-    !matches!(name, "libfabric" | "ucx" | "iceoryx2" | "bmi")
+    !matches!(name, "libfabric" | "ucx" | "iceoryx2" | "mpi" | "bmi")
 }
 
 /// The benchmarks that the baseline of a name has beside a command line that names none; `None` for
 /// all that the measured configuration has.
 pub(super) fn default_benches(name: &str) -> Option<Vec<Bench>> {
-    let has_only_tagged_messages = matches!(name, "bmi" | "ucx" | "iceoryx2");
+    let has_only_tagged_messages = matches!(name, "bmi" | "ucx" | "iceoryx2" | "mpi");
     has_only_tagged_messages.then(|| vec![Bench::TaggedPingpong, Bench::TaggedBw])
 }
 
@@ -132,6 +155,7 @@ pub(super) fn check_bench(name: &str, bench: Bench) -> anyhow::Result<()> {
     let is_tagged = matches!(bench, Bench::TaggedPingpong | Bench::TaggedBw);
     let has_bench = match name {
         "bmi" | "iceoryx2" => is_tagged,
+        "mpi" => is_tagged || bench == Bench::TaggedBibw,
         "ucx" => !bench.is_untagged() && bench != Bench::RmaWritePingpong || is_tagged,
         _ => true,
     };

@@ -52,18 +52,18 @@ pub struct Args {
     /// Allocate our buffers from the domain, so that the peer copies large messages by itself
     #[arg(long)]
     special: bool,
-    /// Measure baselines in turns, separated by commas: libfabric and ucx (by C programs that are
-    /// compiled now), iceoryx2 (by a Rust program that is built now), bmi (over the same provider),
-    /// or another provider
+    /// Measure baselines in turns, separated by commas: libfabric, ucx and mpi (by C programs that
+    /// are compiled now), iceoryx2 (by a Rust program that is built now), bmi (over the same
+    /// provider), or another provider
     #[arg(
         long,
-        value_name = "libfabric|ucx|iceoryx2|bmi|PROVIDER",
+        value_name = "libfabric|ucx|iceoryx2|mpi|bmi|PROVIDER",
         value_delimiter = ','
     )]
     against: Vec<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
-    /// endpoints over TCP that have our protocol; or UCX's transports [default: sm,self for shm,
-    /// tcp,self for others]
+    /// endpoints over TCP that have our protocol; UCX's transports [default: sm,self for shm,
+    /// tcp,self for others]; or MPI's routes [default: selvedge,heap,own]
     #[arg(long, alias = "rival", value_name = "NAME", requires = "against")]
     baseline: Option<String>,
     #[command(flatten)]
@@ -146,10 +146,11 @@ impl Args {
                 .iter()
                 .try_for_each(|&bench| baseline::check_bench(name, bench))?;
         }
-        let names = self.against.iter();
-        names
-            .map(|name| Baseline::find(name, self.baseline.clone()))
-            .collect()
+        let mut baselines = Vec::new();
+        for name in &self.against {
+            baselines.extend(Baseline::find(name, self.baseline.clone())?);
+        }
+        Ok(baselines)
     }
 
     fn plan(&self) -> Plan {
@@ -221,7 +222,7 @@ fn measure_memory(
     let mut memory = vec![measure_one(SELVEDGE, provider)?];
     for baseline in baselines {
         match baseline {
-            Baseline::Bmi | Baseline::Iceoryx2(_) => {}
+            Baseline::Bmi | Baseline::Iceoryx2(_) | Baseline::Mpi(_) => {}
             Baseline::Compiled(program) => {
                 let (name, pair) = (program.version(), baseline.start(provider, launcher)?);
                 memory.push(MemoryUse::measure(name.to_owned(), pair, None, false)?);

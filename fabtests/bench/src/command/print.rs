@@ -118,12 +118,17 @@ fn bench_tables(rows: &[&Row]) -> String {
     let mut tables = Vec::new();
     while let Some(&first) = baselines.first() {
         let of_first = |row: &&Row| contestant_key(row) == contestant_key(first);
-        let (baseline, others) = baselines.into_iter().partition(of_first);
+        let (baseline, others): (Vec<&Row>, _) = baselines.into_iter().partition(of_first);
         baselines = others;
         let is_baseline =
             first.implementation != rows[0].implementation || first.provider != rows[0].provider;
-        let pairs = measured.iter().copied().zip::<Vec<&Row>>(baseline);
-        tables.push(versus_table(is_pingpong, is_baseline, pairs).to_string());
+        let (is_first, is_last) = (tables.is_empty(), baselines.is_empty());
+        let name = match (is_first, is_last) {
+            (true, true) => String::new(),
+            _ => format!("baseline: {}\n", contestant_names(&baseline)),
+        };
+        let pairs = measured.iter().copied().zip(baseline);
+        tables.push(name + &versus_table(is_pingpong, is_baseline, pairs).to_string());
     }
     tables.join("\n")
 }

@@ -38,7 +38,7 @@ impl MemoryUse {
         provider: Option<String>,
         datagrams: bool,
     ) -> anyhow::Result<Self> {
-        let [active, _] = pair.pids();
+        let active = pair.active_pid();
         pair.order(&Order::Ready)?;
         let before = Footprint::read(active)?;
         pair.order(&Order::Open(OpenOrder {

@@ -1,12 +1,14 @@
 //! Two processes that execute orders: the *active* one measures, the *passive* one responds.
 //!
-//! Both are children of this process, which blocks while they work. The standard input of a child
-//! is one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the
-//! last lines of a child's output and adds them to the error when the child dies.
+//! Both are children of this process, or of a launcher that is its child. This process blocks while
+//! they work. The standard input of each is one end of a socket, which carries orders and replies as
+//! lines of JSON. The pair keeps the last lines of a child's output and adds them to the error when
+//! the child dies.
 
 mod backend;
 pub(crate) mod exchange;
 mod handover;
+mod launched;
 mod order;
 mod owned;
 pub mod role;
@@ -35,10 +37,12 @@ use crate::machine::cpu::Placement;
 pub use order::{Order, Reply, RunResult};
 pub use side::Side;
 
-/// Both processes. Dropping the pair kills them.
+/// Both processes. Dropping the pair ends them.
 #[derive(Debug)]
 pub struct Pair {
     members: [Member; 2],
+    /// Both processes, or their launcher.
+    children: Vec<Child>,
     events: Receiver<(Side, Event)>,
     deadline: Instant,
 }
@@ -46,7 +50,6 @@ pub struct Pair {
 #[derive(Debug)]
 struct Member {
     name: String,
-    child: Child,
     control: UnixStream,
     printed: VecDeque<String>,
 }
@@ -101,10 +104,11 @@ impl Pair {
     /// When a process cannot be started.
     pub fn spawn(deadline: Instant, command: impl Fn(Side) -> Command) -> anyhow::Result<Self> {
         let (sender, events) = channel();
-        let active = Member::start(Side::Active, command(Side::Active), &sender)?;
-        let passive = Member::start(Side::Passive, command(Side::Passive), &sender)?;
+        let (active, first) = Member::start(Side::Active, command(Side::Active), &sender)?;
+        let (passive, second) = Member::start(Side::Passive, command(Side::Passive), &sender)?;
         Ok(Self {
             members: [active, passive],
+            children: vec![first, second],
             events,
             deadline,
         })
@@ -166,9 +170,9 @@ impl Pair {
         Ok(active)
     }
 
-    /// The process IDs, in the order of [`Side::BOTH`].
-    pub fn pids(&self) -> [u32; 2] {
-        [self.members[0].child.id(), self.members[1].child.id()]
+    /// The process ID of the active process, or of the launcher.
+    pub fn active_pid(&self) -> u32 {
+        self.children[0].id()
     }
 
     fn next_reply(&mut self, order: &Order) -> anyhow::Result<(Side, Value)> {
@@ -209,18 +213,20 @@ impl Pair {
                 Event::OutputClosed | Event::Replied(_) | Event::Exited => {}
             }
         }
-        let member = &mut self.members[side as usize];
-        let status = match member.child.try_wait() {
+        let child = match &mut self.children[..] {
+            [launcher] => launcher,
+            children => &mut children[side as usize],
+        };
+        let status = match child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             Ok(None) | Err(_) => "it closed its control socket".to_owned(),
         };
-        let printed: Vec<_> = member.printed.iter().map(String::as_str).collect();
-        let last_output = if printed.is_empty() {
-            "it printed nothing".to_owned()
-        } else {
-            format!("it printed last:\n  {}", printed.join("\n  "))
-        };
-        anyhow!("{} died ({status}); {last_output}", member.name)
+        let member = &self.members[side as usize];
+        anyhow!(
+            "{} died ({status}); {}",
+            member.name,
+            last_output(&member.printed)
+        )
     }
 
     /// Sends the shared memory, sockets and eventfds to both processes.
@@ -255,32 +261,37 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        for member in &mut self.members {
+        if let [_] = self.children[..] {
+            self.wait_for_launcher();
+        }
+        for child in &mut self.children {
             // The child may have exited already.
-            let _ = member.child.kill();
-            let _ = member.child.wait();
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }
 
 impl Member {
+    /// Starts a child process, whose standard input is its control socket.
     fn start(
         side: Side,
-        mut command: Command,
+        command: Command,
+        sender: &Sender<(Side, Event)>,
+    ) -> anyhow::Result<(Self, Child)> {
+        let (control, stdin) = UnixStream::pair().context("cannot create a control socket")?;
+        let child = start_child(side, command, OwnedFd::from(stdin).into(), sender)?;
+        let name = format!("the {side} process (pid {})", child.id());
+        Ok((Self::new(side, name, control, sender)?, child))
+    }
+
+    /// A process at the other end of a control socket.
+    fn new(
+        side: Side,
+        name: String,
+        control: UnixStream,
         sender: &Sender<(Side, Event)>,
     ) -> anyhow::Result<Self> {
-        let (control, stdin) = UnixStream::pair().context("cannot create a control socket")?;
-        let (printed, output) = std::io::pipe().context("cannot create a pipe")?;
-        command
-            .stdin(Stdio::from(OwnedFd::from(stdin)))
-            .stdout(Stdio::from(output.try_clone()?))
-            .stderr(Stdio::from(output));
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        // The command still holds the child's ends of the socket and the pipe. Without this drop,
-        // neither would report that the child has closed it.
-        drop(command);
         forward_lines(
             side,
             control.try_clone()?,
@@ -288,10 +299,8 @@ impl Member {
             Event::Replied,
             Event::Exited,
         );
-        forward_lines(side, printed, sender, Event::Printed, Event::OutputClosed);
         Ok(Self {
-            name: format!("the {side} process (pid {})", child.id()),
-            child,
+            name,
             control,
             printed: VecDeque::new(),
         })
@@ -302,6 +311,38 @@ impl Member {
             self.printed.pop_front();
         }
         self.printed.push_back(line);
+    }
+}
+
+/// Starts a child process whose output is sent as events of this side.
+fn start_child(
+    side: Side,
+    mut command: Command,
+    stdin: Stdio,
+    sender: &Sender<(Side, Event)>,
+) -> anyhow::Result<Child> {
+    let (printed, output) = std::io::pipe().context("cannot create a pipe")?;
+    command
+        .stdin(stdin)
+        .stdout(Stdio::from(output.try_clone()?))
+        .stderr(Stdio::from(output));
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    // The command still holds the child's ends of its standard input and of the pipe. Without this
+    // drop, neither would report that the child has closed it.
+    drop(command);
+    forward_lines(side, printed, sender, Event::Printed, Event::OutputClosed);
+    Ok(child)
+}
+
+/// The kept output of a process, as the end of a sentence about it.
+fn last_output(printed: &VecDeque<String>) -> String {
+    let lines: Vec<_> = printed.iter().map(String::as_str).collect();
+    if lines.is_empty() {
+        "it printed nothing".to_owned()
+    } else {
+        format!("it printed last:\n  {}", lines.join("\n  "))
     }
 }
 

@@ -72,7 +72,7 @@ impl Peer {
     /// The future fails with [`Error::TooLarge`] for a message beyond the peer's limit, and with
     /// [`Error::Ended`] when the connection has ended.
     pub fn send(&self, bytes: &[u8]) -> Sending<'_> {
-        Sending::new(&self.hub, &self.shared, self.message_from(bytes))
+        self.sending(self.message_from(bytes))
     }
 
     /// Sends a message of [`Self::message`].
@@ -80,7 +80,11 @@ impl Peer {
     /// # Errors
     /// As [`Self::send`].
     pub fn send_message(&self, message: Message) -> Sending<'_> {
-        Sending::new(&self.hub, &self.shared, Ok(message))
+        self.sending(Ok(message))
+    }
+
+    pub(super) fn sending(&self, message: Result<Message, Error>) -> Sending<'_> {
+        Sending::new(&self.hub, &self.shared, message)
     }
 
     /// Closes the connection.

@@ -7,4 +7,4 @@ mod step;
 pub use self::driver::Driver;
 pub(crate) use self::run::is_driven;
 pub use self::run::run;
-pub(crate) use self::step::{Step, operation};
+pub(crate) use self::step::{Step, operation, poll_operation, wait_operation};

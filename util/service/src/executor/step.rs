@@ -20,11 +20,8 @@ pub(crate) trait Step {
 
     /// The operation as a future.
     fn poll_step(&mut self, cx: &Context<'_>) -> Poll<Result<Self::Output, Error>> {
-        match self.step(Some(cx.waker())) {
-            Some(result) => Poll::Ready(result),
-            None if is_driven(self.hub()) => Poll::Pending,
-            None => Poll::Ready(Err(Error::NoDriver)),
-        }
+        let hub = Arc::clone(self.hub());
+        poll_operation(&hub, cx, |waker| self.step(Some(waker)))
     }
 
     /// The operation as a blocking call.
@@ -36,6 +33,27 @@ pub(crate) trait Step {
             None => Err(Error::Timeout(timeout.unwrap_or_default())),
         }
     }
+}
+
+/// Polls an operation on a hub, which takes the waker of the task.
+pub(crate) fn poll_operation<T>(
+    hub: &Arc<Hub>,
+    cx: &Context<'_>,
+    operation: impl FnOnce(&Waker) -> Option<Result<T, Error>>,
+) -> Poll<Result<T, Error>> {
+    match operation(cx.waker()) {
+        Some(result) => Poll::Ready(result),
+        None if is_driven(hub) => Poll::Pending,
+        None => Poll::Ready(Err(Error::NoDriver)),
+    }
+}
+
+/// Blocks the thread until an operation on a hub has a result.
+pub(crate) fn wait_operation<T>(
+    hub: &Hub,
+    operation: impl FnMut() -> Option<Result<T, Error>>,
+) -> Result<T, Error> {
+    hub.wait(None, operation)?.unwrap_or(Err(Error::NoDriver))
 }
 
 /// Implements `Future` and the blocking calls of an operation.

@@ -76,6 +76,8 @@ pub(super) struct Link {
     pub(super) message_wakers: Vec<Waker>,
     /// Whether the hub's list of connections with messages or requests has this one.
     pub(super) is_listed: bool,
+    /// Whether messages are received from the connection, and not reported by the listener.
+    pub(super) is_detached: bool,
 }
 
 impl Link {
@@ -103,6 +105,7 @@ impl Link {
             room_wakers: Vec::new(),
             message_wakers: Vec::new(),
             is_listed: false,
+            is_detached: false,
         }
     }
 

@@ -149,9 +149,7 @@ impl Hub {
 
     /// A message with a copy of `bytes` for a peer at this port.
     pub(crate) fn message_from(&self, port: usize, bytes: &[u8]) -> Result<Message, Error> {
-        let mut message = self.ports[port].message(bytes.len())?;
-        message.copy_from_slice(bytes);
-        Ok(message)
+        self.ports[port].message_from(bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, Locked> {

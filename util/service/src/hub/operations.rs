@@ -15,6 +15,10 @@ use crate::{End, Error, Message};
 /// How long closing drives the ports at most.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// The failure of a request on a detached connection.
+const NO_REQUESTS: &[u8] =
+    b"the server receives a stream of messages on this connection, no requests";
+
 /// Something that a listener reports.
 #[derive(Debug)]
 pub(crate) enum Report {
@@ -191,26 +195,86 @@ impl Hub {
         });
     }
 
-    /// The next message of a client's connection.
+    /// The next message of a client's connection, or of a detached one.
     pub(crate) fn receive(
         &self,
         shared: &Shared,
         waker: Option<&Waker>,
     ) -> Option<Result<Message, Error>> {
+        let index = shared.key.index as usize;
         self.with(|state, ports| {
-            let Some(link) = state.link(shared.key) else {
-                return Some(Err(Error::Ended(End::Local)));
-            };
-            // A server sends no requests.
-            if let Some(Taken::Message(message)) = link.machine.take() {
-                state.pump(ports, shared.key.index as usize);
-                return Some(Ok(message));
+            loop {
+                let ended = || shared.end.get().cloned();
+                let Some(link) = state.link(shared.key) else {
+                    return Some(Err(Error::Ended(ended().unwrap_or(End::Local))));
+                };
+                match link.machine.take() {
+                    Some(Taken::Message(message)) => {
+                        state.after_take(ports, index);
+                        return Some(Ok(message));
+                    }
+                    Some(Taken::Request(request)) => {
+                        let refused = ports[shared.port].message_from(NO_REQUESTS);
+                        let refused =
+                            refused.map(|text| link.machine.respond(request.id, Err(text)));
+                        state.after_take(ports, index);
+                        if let Err(error) = refused {
+                            return Some(Err(error));
+                        }
+                    }
+                    None => {
+                        if let Some(end) = ended() {
+                            return Some(Err(Error::Ended(end)));
+                        }
+                        register(&mut link.message_wakers, waker);
+                        return None;
+                    }
+                }
             }
-            if let Some(end) = link.shared.end.get() {
-                return Some(Err(Error::Ended(end.clone())));
+        })
+    }
+
+    /// Has the messages of a client received by [`Self::receive`] alone.
+    pub(crate) fn detach(&self, shared: &Shared) {
+        self.with(|state, _| {
+            if state.link(shared.key).is_some() {
+                state.detach(shared.key.index as usize);
             }
-            register(&mut link.message_wakers, waker);
-            None
+        });
+    }
+
+    /// Ends a detached connection, and drops the messages that were not received.
+    pub(crate) fn discard(&self, shared: &Shared) {
+        self.end(shared);
+        self.with(|state, ports| {
+            while let Some(link) = state.link(shared.key)
+                && link.machine.take().is_some()
+            {
+                state.after_take(ports, shared.key.index as usize);
+            }
+        });
+    }
+
+    /// Whether the queue of outgoing messages has room.
+    pub(crate) fn room(&self, shared: &Shared, waker: Option<&Waker>) -> Option<Result<(), Error>> {
+        self.with(|state, _| match open_link(state, shared) {
+            Ok(link) if link.machine.has_room() => Some(Ok(())),
+            Ok(link) => {
+                register(&mut link.room_wakers, waker);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// Queues a message, whether there is room or not. Returns its number.
+    pub(crate) fn queue(&self, shared: &Shared, message: Message) -> Result<u64, Error> {
+        self.with(|state, ports| {
+            let link = open_link(state, shared)?;
+            check_length(link, &message)?;
+            let number = link.machine.send(message);
+            state.pump(ports, shared.key.index as usize);
+            Ok(number)
         })
     }
 

@@ -220,7 +220,8 @@ impl State {
         let Some(link) = self.links.get_mut(index) else {
             return;
         };
-        if self.role == Role::Server && !link.is_listed && link.machine.can_take() {
+        let is_reported = self.role == Role::Server && !link.is_detached;
+        if is_reported && !link.is_listed && link.machine.can_take() {
             link.is_listed = true;
             self.listed.push_back(index);
             self.woken.append(&mut self.change_wakers);
@@ -232,6 +233,14 @@ impl State {
         let index = self.listed.pop_front()?;
         self.links.get_mut(index)?.is_listed = false;
         Some(index)
+    }
+
+    /// Has the messages of a connection received from the connection alone.
+    pub(super) fn detach(&mut self, index: usize) {
+        if let Some(link) = self.links.get_mut(index) {
+            (link.is_detached, link.is_listed) = (true, false);
+            self.listed.retain(|&listed| listed != index);
+        }
     }
 
     /// Lists a connection again, or reports its end after its last message was taken.

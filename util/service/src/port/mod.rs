@@ -133,6 +133,13 @@ impl Port {
         self.take(HEADER.saturating_add(len)).map(Message::new)
     }
 
+    /// A message with a copy of `bytes`.
+    pub(crate) fn message_from(&self, bytes: &[u8]) -> Result<Message, Error> {
+        let mut message = self.message(bytes.len())?;
+        message.copy_from_slice(bytes);
+        Ok(message)
+    }
+
     /// A buffer of this length.
     pub(crate) fn take(&self, len: usize) -> Result<Buf, Error> {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,6 +71,16 @@ impl Listener {
         NextEvent(self)
     }
 
+    /// The next event, if there is one. The call makes progress, and does not wait.
+    ///
+    /// # Errors
+    /// As [`Self::event`].
+    pub fn try_event(&self) -> Result<Option<Event>, Error> {
+        self.hub.poll();
+        self.hub.sweep();
+        self.event().step(None).transpose()
+    }
+
     /// Makes this listener's futures work under any executor: see [`Driver`].
     pub fn driver(&self) -> Driver {
         Driver::new(Arc::clone(&self.hub))

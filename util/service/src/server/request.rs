@@ -44,6 +44,11 @@ impl Request {
         &self.peer
     }
 
+    /// The message of the request.
+    pub fn message(&self) -> &Message {
+        &self.incoming.payload
+    }
+
     /// The time until which the client waits, counted from when this process took the request;
     /// `None` for a client that waits without a limit.
     pub fn deadline(&self) -> Option<Instant> {
@@ -58,7 +63,7 @@ impl Request {
     /// Sends a copy of `bytes` as the response. The call does not wait. Only the first response to a
     /// request is sent.
     pub fn respond(&self, bytes: &[u8]) {
-        match self.message(bytes) {
+        match self.response_of(bytes) {
             Ok(message) => self.finish(Ok(message)),
             Err(error) => self.fail(&error.to_string()),
         }
@@ -72,14 +77,24 @@ impl Request {
         }
     }
 
+    /// Sends a value in the format of postcard as the response. A value that cannot be encoded is a
+    /// failure.
+    #[cfg(feature = "postcard")]
+    pub fn respond_value<T: serde::Serialize + ?Sized>(&self, value: &T) {
+        match self.peer.message_of(value) {
+            Ok(message) => self.respond_message(message),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
     /// Has the request fail at the client, with [`Error::Failed`] and this text.
     pub fn fail(&self, text: &str) {
-        if let Ok(message) = self.message(text.as_bytes()) {
+        if let Ok(message) = self.response_of(text.as_bytes()) {
             self.finish(Err(message));
         }
     }
 
-    fn message(&self, bytes: &[u8]) -> Result<Message, Error> {
+    fn response_of(&self, bytes: &[u8]) -> Result<Message, Error> {
         self.check_length(bytes.len())?;
         self.peer.message_from(bytes)
     }

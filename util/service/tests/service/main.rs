@@ -2,17 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
+mod cancellation;
 mod dropped;
+mod examples;
 mod failures;
 mod identity;
 mod messages;
 mod processes;
 mod refusals;
 mod requests;
+mod streams;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tokio")]
 mod tokio_runtimes;
+mod topics;
+#[cfg(any(feature = "bytemuck", feature = "postcard"))]
+mod typed;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

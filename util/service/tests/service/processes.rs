@@ -1,6 +1,6 @@
 //! The other side of a test, as a process of its own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -76,6 +76,19 @@ fn process_of_another_test() {
             let connection = connect(&address).wait().unwrap();
             println!("> connected");
             connection.receive().wait().unwrap();
+        }
+        "subscriber" => {
+            let mut subscriber = selvedge_service::subscribe(&address).wait().unwrap();
+            loop {
+                subscriber.receive().wait().unwrap();
+            }
+        }
+        "streaming client" => {
+            let mut stream = connect(&address).wait().unwrap().into_stream();
+            stream.write_all(b"abcd").unwrap();
+            stream.flush().unwrap();
+            println!("> written");
+            std::thread::park();
         }
         "requesting client" => {
             let connection = connect(&address).wait().unwrap();

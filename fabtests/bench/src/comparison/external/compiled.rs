@@ -8,12 +8,13 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 
 use crate::machine::cpu::Placement;
-use crate::pair::Pair;
+use crate::pair::{Pair, Side};
 
 /// A library that a contestant uses.
 #[derive(Debug)]
 struct Library {
     name: &'static str,
+    compiler: &'static str,
     /// The file name and the text of the program.
     program: (&'static str, &'static str),
     /// A program that prints the version of the library that is loaded at run time.
@@ -59,6 +60,14 @@ impl CompiledProgram {
         Self::compile(&UCX, transports)
     }
 
+    /// Compiles the program over MPI with `mpicc`.
+    ///
+    /// # Errors
+    /// When there is no MPI. The error names the packages to install.
+    pub(super) fn mpi() -> anyhow::Result<Self> {
+        Self::compile(&MPI, None)
+    }
+
     fn compile(library: &'static Library, transport: Option<String>) -> anyhow::Result<Self> {
         let name = format!("fabtests-{}-{}", library.name, std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -93,18 +102,31 @@ impl CompiledProgram {
     ) -> anyhow::Result<Pair> {
         let environment = (self.library.environment)(provider, self.transport.as_deref());
         Pair::spawn(deadline, |side| {
-            let core = placement
-                .cores()
-                .map_or_else(|| "-1".to_owned(), |cores| cores[side as usize].to_string());
-            let mut command = Command::new(self.path(PROGRAM_NAME));
+            let mut command = Command::new(self.program());
             command
                 .envs(environment.iter().cloned())
-                .arg(side.to_string())
-                .arg(core)
-                .arg(std::process::id().to_string())
-                .arg(u8::from(placement.is_one_core()).to_string());
+                .args(Self::arguments(
+                    side,
+                    placement,
+                    &std::process::id().to_string(),
+                ));
             command
         })
+    }
+
+    /// The arguments of a process. `parent` is the ID of the parent, or the path of a control
+    /// socket.
+    pub(super) fn arguments(side: Side, placement: Placement, parent: &str) -> [String; 4] {
+        let core = placement
+            .cores()
+            .map_or_else(|| "-1".to_owned(), |cores| cores[side as usize].to_string());
+        let is_yielding = u8::from(placement.is_one_core());
+        [
+            side.to_string(),
+            core,
+            parent.to_owned(),
+            is_yielding.to_string(),
+        ]
     }
 
     /// The library's name and version.
@@ -112,25 +134,37 @@ impl CompiledProgram {
         &self.version
     }
 
+    /// The file of the program.
+    pub(super) fn program(&self) -> PathBuf {
+        self.path(PROGRAM_NAME)
+    }
+
+    /// The folder of the program.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn build_contestant(&self) -> anyhow::Result<()> {
         let (file, source) = self.library.program;
         self.write("contestant.h", CONTESTANT)?;
         self.write("loops.h", LOOPS)?;
+        self.write("orders.h", ORDERS)?;
         self.build(PROGRAM_NAME, file, source)
     }
 
     fn build(&self, name: &str, file: &str, source: &str) -> anyhow::Result<()> {
         let file = self.write(file, source)?;
-        let output = Command::new("gcc")
+        let compiler = self.library.compiler;
+        let output = Command::new(compiler)
             .args(["-O2", "-std=gnu11", "-o"])
             .args([self.path(name).as_path(), file.as_path()])
             .args(self.library.link)
             .output()
-            .context("cannot run gcc")?;
+            .with_context(|| format!("cannot run {compiler}"))?;
         if !output.status.success() {
             let errors = String::from_utf8_lossy(&output.stderr);
             let first: Vec<_> = errors.lines().take(4).collect();
-            bail!("gcc failed:\n  {}", first.join("\n  "));
+            bail!("{compiler} failed:\n  {}", first.join("\n  "));
         }
         Ok(())
     }
@@ -173,9 +207,11 @@ impl Drop for CompiledProgram {
 const PROGRAM_NAME: &str = "contestant";
 const CONTESTANT: &str = include_str!("../../../c/contestant.h");
 const LOOPS: &str = include_str!("../../../c/loops.h");
+const ORDERS: &str = include_str!("../../../c/orders.h");
 
 static LIBFABRIC: Library = Library {
     name: "libfabric",
+    compiler: "gcc",
     program: ("ofi_bench.c", include_str!("../../../c/ofi_bench.c")),
     version: "#include <stdio.h>\n#include <rdma/fabric.h>\n\
         int main(void) { unsigned v = fi_version();\n\
@@ -189,6 +225,7 @@ static LIBFABRIC: Library = Library {
 
 static UCX: Library = Library {
     name: "ucx",
+    compiler: "gcc",
     program: ("ucx_bench.c", include_str!("../../../c/ucx_bench.c")),
     version: "#include <stdio.h>\n#include <ucp/api/ucp.h>\n\
         int main(void) { printf(\"%s\\n\", ucp_get_version_string()); return 0; }\n",
@@ -207,4 +244,17 @@ static UCX: Library = Library {
             ("BENCH_PROVIDER", transport.unwrap_or(provider).to_owned()),
         ]
     },
+};
+
+static MPI: Library = Library {
+    name: "openmpi",
+    compiler: "mpicc",
+    program: ("mpi_bench.c", include_str!("../../../c/mpi_bench.c")),
+    version: "#include <mpi.h>\n#include <stdio.h>\n\
+        int main(void) { char text[MPI_MAX_LIBRARY_VERSION_STRING], version[16];\n\
+        int length; MPI_Get_library_version(text, &length);\n\
+        return sscanf(text, \"Open MPI v%15[0-9.]\", version) != 1 || puts(version) < 0; }\n",
+    link: &[],
+    packages: "gcc libopenmpi-dev openmpi-bin",
+    environment: |_, _| Vec::new(),
 };

@@ -3,6 +3,8 @@
 
 mod compiled;
 mod iceoryx2;
+mod mpi;
 
 pub use compiled::CompiledProgram;
 pub use iceoryx2::Iceoryx2;
+pub use mpi::Mpi;

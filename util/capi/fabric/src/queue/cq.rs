@@ -16,6 +16,7 @@ use selvedge_abi as abi;
 use selvedge_abi::{CqErrEntry, FidCq, Ops, OpsCq, fclass, number};
 
 use super::last_error::{self, Data, LastError};
+use super::read_policy::ReadPolicy;
 use super::wait::{self, WaitObject, WaitSet};
 use crate::addr;
 use crate::context;
@@ -29,6 +30,7 @@ pub(crate) struct Cq {
     format: Format,
     wait_obj: WaitObject,
     version: Version,
+    policy: ReadPolicy,
     last: LastError,
 }
 
@@ -117,6 +119,7 @@ impl Cq {
             format,
             wait_obj,
             version,
+            policy: ReadPolicy::new(),
             last: LastError::default(),
         })
     }
@@ -158,32 +161,39 @@ fn entries_status(result: Result<usize>) -> isize {
     }
 }
 
-/// Entries of the first step. If the queue has at most one entry, no memory behind the first entry
-/// is written, whatever count a program passes.
-const FIRST_STEP: usize = 1;
-
 /// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a
 /// time. `read` gets the number of entries read so far and the number that it may add. The first
-/// step that is not filled is the last one.
+/// step that is not filled is the last one, unless `policy` adds a second poll.
 #[inline]
 fn read_in_steps(
     count: usize,
+    policy: &ReadPolicy,
     mut read: impl FnMut(usize, usize) -> Result<usize>,
 ) -> Result<usize> {
-    let (mut read_count, mut step) = (0, FIRST_STEP.min(count));
-    loop {
-        match read(read_count, step) {
-            Ok(added) => {
-                read_count += added;
-                if added < step || read_count == count {
-                    return Ok(read_count);
-                }
-            }
-            Err(errno) if read_count == 0 => return Err(errno),
-            // The next call reports the error.
-            Err(_) => return Ok(read_count),
+    let first_step = policy.first_step().min(count);
+    let mut read_count = read(0, first_step)?;
+    if read_count == 0 || read_count == count {
+        return Ok(read_count);
+    }
+    if read_count < first_step {
+        if policy.polls_again() {
+            // The next call reports the error, here and below.
+            let added = read(read_count, BATCH.min(count - read_count)).unwrap_or(0);
+            policy.record_second_poll(added > 0);
+            read_count += added;
         }
-        step = BATCH.min(count - read_count);
+        return Ok(read_count);
+    }
+    if first_step == 1 {
+        policy.record_first_entry();
+    }
+    loop {
+        let step = BATCH.min(count - read_count);
+        let added = read(read_count, step).unwrap_or(0);
+        read_count += added;
+        if added < step || read_count == count {
+            return Ok(read_count);
+        }
     }
 }
 
@@ -198,7 +208,7 @@ impl Cq {
             let out = unsafe { initialized_array(buf, step, Entry::default()) };
             out.and_then(|out| self.inner.read(out))
         };
-        entries_status(read_in_steps(count, read))
+        entries_status(read_in_steps(count, &self.policy, read))
     }
 
     /// # Safety
@@ -222,7 +232,7 @@ impl Cq {
             let src = unsafe { initialized_array(src, step, FiAddr::UNSPEC) };
             out.and_then(|out| self.inner.read_from(out, src?))
         };
-        entries_status(read_in_steps(count, read))
+        entries_status(read_in_steps(count, &self.policy, read))
     }
 
     /// # Safety

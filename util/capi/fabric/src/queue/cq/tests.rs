@@ -58,6 +58,7 @@ fn open_queue(entries: usize, is_followed_by_error: bool) -> (Arc<TestQueue>, Cq
         format: Format::Tagged,
         wait_obj: WaitObject::new(Kind::None, None, member).unwrap(),
         version: Version::new(1, 18),
+        policy: ReadPolicy::new(),
         last: LastError::default(),
     };
     (queue, cq)
@@ -95,6 +96,23 @@ fn memory_of_a_program_is_initialised_before_it_is_borrowed() {
             assert!(!queue.was_uninitialised.load(Ordering::Relaxed));
         }
     }
+}
+
+/// The queue has had entries before, so that the first step has room for more than one.
+#[test]
+fn a_single_entry_is_read_with_and_without_a_second_poll() {
+    let (queue, cq) = open_queue(2, false);
+    let mut out = [GARBAGE; 40];
+    // SAFETY: room for as many entries.
+    let mut read = || unsafe { cq.read_tagged(out.as_mut_ptr().cast(), 40) };
+    assert_eq!(read(), 2);
+    for _ in 0..200 {
+        queue.entries_left.store(1, Ordering::Relaxed);
+        assert_eq!(read(), 1);
+        queue.entries_left.store(3, Ordering::Relaxed);
+        assert_eq!(read(), 3);
+    }
+    assert!(!queue.was_uninitialised.load(Ordering::Relaxed));
 }
 
 #[test]

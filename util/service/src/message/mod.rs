@@ -1,5 +1,10 @@
 //! `Message`: the bytes of a message, in memory from which the transport sends.
 
+#[cfg(feature = "bytemuck")]
+mod plain;
+#[cfg(feature = "postcard")]
+mod values;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 

@@ -1,0 +1,219 @@
+//! `Subscriber`: takes the publications of a topic in their order.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use crate::connection::{Connecting, Connection, connect_with};
+use crate::executor::{Step, operation};
+use crate::hub::Hub;
+use crate::{Error, Message, Options};
+
+/// The number of requests that a subscriber keeps outstanding: publications that the publisher
+/// sends before the subscriber takes the first of them.
+pub(super) const REQUESTS: usize = 4;
+/// The length of the number in front of a publication, in bytes.
+pub(super) const NUMBER_LEN: usize = 8;
+
+/// The first publication that a subscriber receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// The oldest one that the publisher has kept.
+    #[default]
+    History,
+    /// The first one after the subscription.
+    Now,
+}
+
+impl Start {
+    /// The start in a subscriber's request. Anything but the known value is the default.
+    pub(super) fn parse(request: &[u8]) -> Self {
+        match request {
+            [1] => Self::Now,
+            _ => Self::History,
+        }
+    }
+
+    fn encode(self) -> [u8; 1] {
+        match self {
+            Self::History => [0],
+            Self::Now => [1],
+        }
+    }
+}
+
+/// Subscribes to the topic of a publisher, from its history on. The publisher may start later,
+/// within [`Options::connect_timeout`].
+///
+/// # Errors
+/// As [`crate::connect`].
+pub fn subscribe(addresses: &str) -> Subscribing {
+    subscribe_with(addresses, Start::default(), &Options::new())
+}
+
+/// As [`subscribe`], with the first publication and options.
+///
+/// # Errors
+/// As [`crate::connect`].
+pub fn subscribe_with(addresses: &str, start: Start, options: &Options) -> Subscribing {
+    Subscribing {
+        connecting: connect_with(addresses, options),
+        start,
+    }
+}
+
+/// The future of [`subscribe`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited or waited for"]
+pub struct Subscribing {
+    connecting: Connecting,
+    start: Start,
+}
+
+impl Subscribing {
+    /// Blocks the thread until there is a result.
+    ///
+    /// # Errors
+    /// As the future.
+    pub fn wait(self) -> Result<Subscriber, Error> {
+        Subscriber::new(self.connecting.wait()?, self.start)
+    }
+}
+
+impl Future for Subscribing {
+    type Output = Result<Subscriber, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let connection = ready!(Pin::new(&mut self.connecting).poll(cx))?;
+        Poll::Ready(Subscriber::new(connection, self.start))
+    }
+}
+
+/// A subscriber of a [`crate::Publisher`]. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct Subscriber {
+    connection: Connection,
+    start: Start,
+    /// The numbers of outstanding requests, in the order of their responses.
+    requests: VecDeque<u64>,
+    /// The number of the next publication, if none is lost.
+    expected: Option<u64>,
+}
+
+/// A publication. It dereferences to its bytes.
+pub struct Publication {
+    message: Message,
+    number: u64,
+    lost: u64,
+}
+
+impl Subscriber {
+    fn new(connection: Connection, start: Start) -> Result<Self, Error> {
+        let mut subscriber = Self {
+            connection,
+            start,
+            requests: VecDeque::new(),
+            expected: None,
+        };
+        subscriber.fill_requests()?;
+        Ok(subscriber)
+    }
+
+    /// Takes the next publication. A future that is dropped before its completion has taken none.
+    ///
+    /// # Errors
+    /// The future fails with [`Error::Ended`] when the publisher is lost, and with [`Error::Failed`]
+    /// for a publication beyond [`Options::max_message`].
+    pub fn receive(&mut self) -> NextPublication<'_> {
+        NextPublication(self)
+    }
+
+    fn fill_requests(&mut self) -> Result<(), Error> {
+        while self.requests.len() < REQUESTS {
+            let request = self.connection.message_from(&self.start.encode())?;
+            let without_deadline = (None, Duration::ZERO);
+            let hub = &self.connection.hub;
+            let id = hub.request(&self.connection.shared, request, without_deadline)?;
+            self.requests.push_back(id);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> Result<Publication, Error> {
+        let short = || Error::Failed("a publication has no number".to_owned());
+        let number = *message.first_chunk::<NUMBER_LEN>().ok_or_else(short)?;
+        let number = u64::from_le_bytes(number);
+        let lost = self
+            .expected
+            .map_or(0, |expected| number.saturating_sub(expected));
+        self.expected = Some(number.saturating_add(1));
+        Ok(Publication {
+            message,
+            number,
+            lost,
+        })
+    }
+}
+
+/// The future of [`Subscriber::receive`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited or waited for"]
+pub struct NextPublication<'a>(&'a mut Subscriber);
+
+impl Step for NextPublication<'_> {
+    type Output = Publication;
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.0.connection.hub
+    }
+
+    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Publication, Error>> {
+        if let Err(error) = self.0.fill_requests() {
+            return Some(Err(error));
+        }
+        let id = *self.0.requests.front()?;
+        let connection = &self.0.connection;
+        let outcome = connection.hub.outcome(connection.shared.key, id, waker)?;
+        self.0.requests.pop_front();
+        Some(outcome.and_then(|message| {
+            let publication = self.0.take(message)?;
+            // The publisher may send the next one while the application handles this one. An error
+            // is that of the next call.
+            let _ = self.0.fill_requests();
+            Ok(publication)
+        }))
+    }
+}
+
+operation!(NextPublication<'a>, Publication);
+
+impl Publication {
+    /// The number of the publication. The numbers of a publisher are consecutive.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The number of publications that the subscriber has lost between the one before and this one,
+    /// because it was too slow.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl Deref for Publication {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.message.get(NUMBER_LEN..).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Publication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Publication({}, {} bytes)", self.number, self.len())
+    }
+}
