@@ -28,7 +28,7 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_350,
+        ceiling: 34_360,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (8,600, with contestants over four other \
                  libraries) share no code with the test kit, \
@@ -89,8 +89,8 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_500,
-        reason: "",
+        ceiling: 7_520,
+        reason: "Reads of completion queues learn whether a second poll pays (70 lines).",
     },
     Part {
         name: "service",
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 128_850,
+    ceiling: 128_880,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
