@@ -103,7 +103,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_080,
+        ceiling: 28_088,
         reason: "",
     },
 ];
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 128_880,
+    ceiling: 128_890,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -184,6 +184,11 @@ impl Arena {
         if !grant(len) || self.file.commit(offset, len).is_err() {
             return false;
         }
+        // 1 MB that is written costs 0.70 ms with its faults, and 0.53 ms without, as from the C
+        // library. Programs often touch only a part of the largest allocations.
+        if !self.is_single {
+            system::populate(self.base + offset, len);
+        }
         self.committed = end;
         true
     }

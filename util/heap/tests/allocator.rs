@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use selvedge_heap::table::{Client, Location, OFFERED};
 use selvedge_heap::{SharedHeap, heap};
 
@@ -120,6 +121,26 @@ fn an_arena_ends_with_its_last_allocation() {
     assert!(!Client::new().is_offered(location.serial));
     assert!(Client::new().changes() > changes);
     assert_eq!(peer.header(), 0);
+}
+
+#[test]
+fn the_first_accesses_to_an_allocation_cause_few_page_faults() {
+    let _exclusive = exclusively();
+    // SAFETY: the range is empty.
+    let result = unsafe { libc::madvise(ptr::null_mut(), 0, libc::MADV_POPULATE_WRITE) };
+    if result != 0 {
+        // Before Linux 5.14.
+        return;
+    }
+    let page_faults = || {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+        usage.minor_page_faults()
+    };
+    let mut large: Vec<u8> = Vec::with_capacity(12 << 20);
+    assert!(heap::owns(large.as_ptr()));
+    let before = page_faults();
+    large.resize(12 << 20, 1);
+    assert!(page_faults() - before < 100);
 }
 
 #[test]
