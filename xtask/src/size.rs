@@ -28,9 +28,9 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_360,
+        ceiling: 34_470,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (8,600, with contestants over four other \
+                 front ends of the suite; the benchmarks (8,710, with contestants over four other \
                  libraries) share no code with the test kit, \
                  which would delay their first build.",
     },
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 128_890,
+    ceiling: 129_000,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

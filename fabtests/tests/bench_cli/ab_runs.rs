@@ -46,6 +46,24 @@ fn bidirectional_streams_are_measured_alone_and_against_another_provider() {
 }
 
 #[test]
+fn single_messages_alternate_with_windows() {
+    let _guard = exclusive();
+    for window in ["1", "2", "7"] {
+        let args = "bench --bench tagged_mixed -S 8,9000 -I 20 --reps 1 -c --json --window";
+        let args: Vec<_> = args.split(' ').chain([window]).collect();
+        let report = run_json(&args);
+        for row in array(&report["rows"]) {
+            assert_eq!(text(row, "bench"), "tagged_mixed");
+            assert_eq!(number(row, "window").to_string(), window);
+            assert!(number(row, "mbps") > 0.0, "{row}");
+        }
+    }
+    let args = "bench --bench tagged_mixed -S 64 -I 20 --reps 1 --against tcp --json";
+    let report = run_json(&args.split(' ').collect::<Vec<_>>());
+    assert_eq!(array(&report["rows"]).len(), 2);
+}
+
+#[test]
 fn datagrams_are_measured() {
     let _guard = exclusive();
     let args = "bench -p udp -e dgram -S 8,1k,1m -I 20 --reps 1 -c --json";

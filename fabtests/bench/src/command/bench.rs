@@ -17,8 +17,8 @@ use crate::measure::size::Sizes;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw
-    /// [default: these], msg_bibw, tagged_bibw, rma_put, rma_get, rma_write_pingpong, rma_bw, rma_read_bw, atomic_add,
-    /// atomic_fetch_add
+    /// [default: these], msg_bibw, tagged_bibw, tagged_mixed, rma_put, rma_get,
+    /// rma_write_pingpong, rma_bw, rma_read_bw, atomic_add, atomic_fetch_add
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     bench: Vec<Bench>,
     /// The provider to measure [default: the best one that discovery finds]

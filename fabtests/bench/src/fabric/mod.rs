@@ -58,7 +58,7 @@ pub fn run(
         Bench::MsgBw | Bench::MsgBibw => {
             messages::bandwidth::run::<Untagged>(endpoint, side, clock, order)
         }
-        Bench::TaggedBw | Bench::TaggedBibw => {
+        Bench::TaggedBw | Bench::TaggedBibw | Bench::TaggedMixed => {
             messages::bandwidth::run::<Tagged>(endpoint, side, clock, order)
         }
         _ => remote::run(endpoint, side, clock, order),

@@ -68,12 +68,7 @@ impl Runner for Pairs {
         let start_ns = results.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
         let end_ns = results.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
         let elapsed_ns = end_ns.saturating_sub(start_ns).max(1) as f64;
-        let messages_per_window = match order.bench {
-            bench if bench.is_pingpong() => 1,
-            bench if bench.is_bidirectional() => 2 * order.window,
-            _ => order.window,
-        };
-        let count = self.pairs.len() * order.counts.total() * messages_per_window;
+        let count = self.pairs.len() * order.counts.total() * order.messages_per_window();
         let cpu: u64 = results.iter().map(|ran| ran.cpu_ns).sum();
         Ok(Measured {
             timing: Timing::from_means(&[elapsed_ns / count as f64]),

@@ -1,5 +1,6 @@
 //! Streams: the active side sends a window of messages and the passive side acknowledges it. In the
-//! bidirectional benchmarks both sides send windows at the same time.
+//! bidirectional benchmarks both sides send windows at the same time. In the mixed benchmark, round
+//! trips of single messages precede each window, and a message of the same size acknowledges it.
 //!
 //! The receiver has two windows of receives posted when a run begins. When a window has arrived,
 //! the receiver first acknowledges it and then posts its receives again, so that the sender always
@@ -40,6 +41,7 @@ pub(in crate::fabric) fn run<A: MessageApi>(
             Side::Active => windows,
             Side::Passive => windows * order.window,
         },
+        single_round_trips: order.single_round_trips(),
         posted: 0,
         sent: 0,
         received: 0,
@@ -49,22 +51,30 @@ pub(in crate::fabric) fn run<A: MessageApi>(
         tx,
         entries: vec![cq::Entry::default(); order.window],
     };
+    let messages = order.messages_per_window();
     let timing = match side {
         _ if order.bench.is_bidirectional() => {
             process.to_post = windows * order.window;
             process.post(2 * order.window, order.size, Purpose::Payload)?;
-            let messages = 2 * order.window;
             stream(clock, order.counts, messages, || process.exchange_windows())?
+        }
+        Side::Active if order.bench.is_mixed() => {
+            process.to_post = windows * (process.single_round_trips + 1);
+            process.post(2, order.size, Purpose::Payload)?;
+            stream(clock, order.counts, messages, || process.send_mixed())?
         }
         Side::Active => {
             process.post(2, ACK, Purpose::Ack)?;
-            stream(clock, order.counts, order.window, || process.send_window())?
+            stream(clock, order.counts, messages, || process.send_window())?
+        }
+        Side::Passive if order.bench.is_mixed() => {
+            process.to_post = windows * (process.single_round_trips + order.window);
+            process.post(2 * order.window, order.size, Purpose::Payload)?;
+            stream(clock, order.counts, messages, || process.receive_mixed())?
         }
         Side::Passive => {
             process.post(2 * order.window, order.size, Purpose::Payload)?;
-            stream(clock, order.counts, order.window, || {
-                process.receive_window()
-            })?
+            stream(clock, order.counts, messages, || process.receive_window())?
         }
     };
     if order.bench.is_bidirectional() {
@@ -85,6 +95,8 @@ struct StreamProcess<'a, A> {
     /// Receives that remain to be posted. The limit ensures that no posted receive remains at the
     /// end of the run.
     to_post: usize,
+    /// Round trips of single messages before each window of the mixed benchmark.
+    single_round_trips: usize,
     posted: u64,
     sent: u64,
     received: u64,
@@ -166,6 +178,62 @@ impl<A: MessageApi> StreamProcess<'_, A> {
         self.wait(self.size, Self::check)
     }
 
+    /// Makes the round trips of single messages, and then sends a window, which one message of the
+    /// same size acknowledges.
+    #[inline]
+    fn send_mixed(&mut self) -> anyhow::Result<()> {
+        for _ in 0..self.single_round_trips {
+            self.post_single()?;
+            self.wait_for_reply()?;
+        }
+        self.post_window()?;
+        self.wait_for_reply()
+    }
+
+    /// Responds to single messages, and then receives and acknowledges a window.
+    #[inline]
+    fn receive_mixed(&mut self) -> anyhow::Result<()> {
+        for _ in 0..self.single_round_trips {
+            self.reply_to(1)?;
+        }
+        self.reply_to(self.window)
+    }
+
+    /// Waits until one message has arrived and all sends have completed.
+    #[inline]
+    fn wait_for_reply(&mut self) -> anyhow::Result<()> {
+        self.wanted += 1;
+        self.wait(self.size, Self::check)?;
+        self.post(1, self.size, Purpose::Payload)
+    }
+
+    /// Receives `count` messages, replies with one, and posts the receives again.
+    #[inline]
+    fn reply_to(&mut self, count: usize) -> anyhow::Result<()> {
+        self.wanted += count as u64;
+        self.wait(self.size, Self::check)?;
+        self.post_single()?;
+        self.post(count, self.size, Purpose::Payload)?;
+        self.wait(self.size, Self::check)
+    }
+
+    /// Sends one message.
+    #[inline]
+    fn post_single(&mut self) -> anyhow::Result<()> {
+        if self.inject_payload {
+            if self.verify {
+                self.fill_injected();
+            }
+            return self.run.inject(&self.tx[0], self.size, Purpose::Payload);
+        }
+        let slot = self.tx.pop().expect("`wait` returns with all send buffers");
+        if self.verify {
+            self.run.fill(&slot, self.size, self.sent);
+            self.sent += 1;
+        }
+        self.run.send(slot, self.size, Purpose::Payload)
+    }
+
     /// Posts up to `count` receives of `len` bytes.
     #[inline]
     fn post(&mut self, count: usize, len: usize, purpose: Purpose) -> anyhow::Result<()> {
@@ -215,6 +283,12 @@ impl<A: MessageApi> StreamProcess<'_, A> {
             self.run.fill(slot, self.size, self.sent);
             self.sent += 1;
         }
+    }
+
+    #[cold]
+    fn fill_injected(&mut self) {
+        self.run.fill(&self.tx[0], self.size, self.sent);
+        self.sent += 1;
     }
 
     #[cold]

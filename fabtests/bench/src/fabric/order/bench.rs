@@ -22,6 +22,9 @@ pub enum Bench {
     MsgBibw,
     /// Windows of tagged messages in both directions at the same time.
     TaggedBibw,
+    /// Round trips of single tagged messages, alternating with windows of tagged messages of the
+    /// same size in one direction.
+    TaggedMixed,
     /// Exchanges in a ring of processes: each sends a tagged message to its right neighbour and
     /// receives one from its left neighbour.
     TaggedRing,
@@ -44,13 +47,14 @@ pub enum Bench {
 
 impl Bench {
     /// All benchmarks.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
         Self::TaggedBw,
         Self::MsgBibw,
         Self::TaggedBibw,
+        Self::TaggedMixed,
         Self::TaggedRing,
         Self::RmaPut,
         Self::RmaGet,
@@ -77,6 +81,7 @@ impl Bench {
             Self::TaggedBw => "tagged_bw",
             Self::MsgBibw => "msg_bibw",
             Self::TaggedBibw => "tagged_bibw",
+            Self::TaggedMixed => "tagged_mixed",
             Self::TaggedRing => "tagged_ring",
             Self::RmaPut => "rma_put",
             Self::RmaGet => "rma_get",
@@ -104,6 +109,7 @@ impl Bench {
                 | Self::TaggedBw
                 | Self::MsgBibw
                 | Self::TaggedBibw
+                | Self::TaggedMixed
                 | Self::RmaBw
                 | Self::RmaReadBw
         )
@@ -112,6 +118,11 @@ impl Bench {
     /// Whether both sides send windows. The figures of such a benchmark count both directions.
     pub const fn is_bidirectional(self) -> bool {
         matches!(self, Self::MsgBibw | Self::TaggedBibw)
+    }
+
+    /// Whether single messages alternate with the windows.
+    pub const fn is_mixed(self) -> bool {
+        matches!(self, Self::TaggedMixed)
     }
 
     /// Whether the benchmark measures exchanges in a ring. Their times are not halved.
@@ -144,6 +155,7 @@ impl Bench {
                 | Self::TaggedBw
                 | Self::MsgBibw
                 | Self::TaggedBibw
+                | Self::TaggedMixed
                 | Self::TaggedRing
         )
     }

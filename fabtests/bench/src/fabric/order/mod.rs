@@ -87,6 +87,23 @@ pub struct BenchOrder {
 }
 
 impl BenchOrder {
+    /// The number of messages of the benchmark's size, in both directions, that one window of the
+    /// loop moves.
+    pub fn messages_per_window(&self) -> usize {
+        match self.bench {
+            bench if bench.is_pingpong() => 1,
+            bench if bench.is_bidirectional() => 2 * self.window,
+            bench if bench.is_mixed() => self.window + 2 * self.single_round_trips() + 1,
+            _ => self.window,
+        }
+    }
+
+    /// The number of round trips of single messages before each window of a mixed benchmark: about
+    /// half of the messages are in windows.
+    pub(crate) fn single_round_trips(&self) -> usize {
+        self.window / 2
+    }
+
     /// Parameters of one side's round trips over an endpoint that injects messages of up to
     /// `inject_size` bytes.
     pub(crate) fn pingpong_params(&self, side: Side, inject_size: usize) -> PingpongParams {
