@@ -45,16 +45,16 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_640,
+        ceiling: 15_830,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (360 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
+                 (550 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
                  the budget, has none of them.",
     },
     Part {
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 16_100,
+        ceiling: 16_120,
         reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
                  key table (530), the yields and brief parks of polling threads (180) and the receives of lent \
                  messages (40) are shared by all providers.",

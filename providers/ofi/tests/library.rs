@@ -177,51 +177,44 @@ fn the_flag_of_lent_messages_does_not_reach_the_library() {
     for flags in [OpFlags::LEND, OpFlags::LEND | OpFlags::DEFAULT] {
         let (src, any) = (FiAddr::UNSPEC, TagMatch::ANY);
         let (iov, into) = (&[Iov::new(&bytes)][..], &[IovMut::new(&mut buf)][..]);
-        // SAFETY: the posts fail, so that nothing accesses the buffers.
-        let posts = unsafe {
-            [
-                ep.sendmsg(
-                    &msg::SendMsg {
-                        iov,
-                        desc,
-                        dest,
-                        context,
-                        data,
-                    },
-                    flags,
-                ),
-                ep.recvmsg(
-                    &msg::RecvMsg {
-                        iov: into,
-                        desc,
-                        src,
-                        context,
-                    },
-                    flags,
-                ),
-                ep.tsendmsg(
-                    &tagged::SendMsg {
-                        iov,
-                        desc,
-                        dest,
-                        tag,
-                        context,
-                        data,
-                    },
-                    flags,
-                ),
-                ep.trecvmsg(
-                    &tagged::RecvMsg {
-                        iov: into,
-                        desc,
-                        src,
-                        tag: any,
-                        context,
-                    },
-                    flags,
-                ),
-            ]
+        let send = msg::SendMsg {
+            iov,
+            desc,
+            dest,
+            context,
+            data,
         };
+        let tagged_send = tagged::SendMsg {
+            iov,
+            desc,
+            dest,
+            tag,
+            context,
+            data,
+        };
+        let recv = msg::RecvMsg {
+            iov: into,
+            desc,
+            src,
+            context,
+        };
+        let tagged_recv = tagged::RecvMsg {
+            iov: into,
+            desc,
+            src,
+            tag: any,
+            context,
+        };
+        let posts = [
+            // SAFETY: the post fails, so that nothing accesses the buffer.
+            unsafe { ep.sendmsg(&send, flags) },
+            // SAFETY: as above.
+            unsafe { ep.tsendmsg(&tagged_send, flags) },
+            // SAFETY: as above.
+            unsafe { ep.recvmsg(&recv, flags) },
+            // SAFETY: as above.
+            unsafe { ep.trecvmsg(&tagged_recv, flags) },
+        ];
         assert_eq!(posts, [Err(Errno::BadFlags); 4]);
     }
 }

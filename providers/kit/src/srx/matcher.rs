@@ -117,6 +117,22 @@ impl<U> Matcher<U> {
         self.match_slow(env)
     }
 
+    /// As [`Self::match_message`], if the first receive takes the message and `is_selected` accepts
+    /// that receive.
+    #[inline]
+    pub fn match_oldest_if(
+        &mut self,
+        env: &Envelope,
+        is_selected: impl FnOnce(&Posted) -> bool,
+    ) -> Option<Posted> {
+        let oldest = self.oldest(env.src, env.tag)?;
+        if is_selected(oldest) {
+            self.posted.pop()
+        } else {
+            None
+        }
+    }
+
     /// The oldest receive, if it takes a message with this source and tag: the fast path of
     /// [`Self::match_message`], which does not move the receive. [`Self::drop_oldest`] takes it
     /// out.

@@ -7,12 +7,9 @@ use selvedge::{
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{COMMON_FLAGS, Kind, Posted, Source};
 
-use crate::endpoint::Endpoint;
-use crate::endpoint::receive;
 use crate::endpoint::send::{SendParams, send as send_message, send_word};
-use crate::endpoint::state::State;
+use crate::endpoint::{Endpoint, lending, receive};
 use crate::transfers::cmd::{Header, IOV_LIMIT};
-use crate::transfers::incoming::is_lendable;
 
 /// Flags that an endpoint may add to its sends by default.
 pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
@@ -152,7 +149,17 @@ impl Endpoint {
         if flags.contains(OpFlags::LEND) {
             // SAFETY: passed on from the caller.
             let buf = unsafe { TxBuf::with_limit(iov, IOV_LIMIT)? };
-            return post_lent(&mut state, buf, header, dest, context, flags);
+            if !LENDING_FLAGS.contains(flags) {
+                return Err(Errno::BadFlags);
+            }
+            let params = SendParams {
+                header,
+                dest,
+                context,
+                flags: state.setup.ep.tx_flags(flags) - OpFlags::INJECT,
+                reports_success: true,
+            };
+            return lending::post(&mut state, buf, params);
         }
         let is_of_layer = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
         if !is_of_layer || !LAYER_FLAGS.contains(flags) {
@@ -245,33 +252,6 @@ impl Endpoint {
             posted(unsafe { RxBuf::with_limit(iov, IOV_LIMIT)? }),
         )
     }
-}
-
-/// Posts a send with [`OpFlags::LEND`]. Bytes that are not one segment of special memory are sent as
-/// without the flag.
-fn post_lent(
-    state: &mut State,
-    buf: TxBuf,
-    header: Header,
-    dest: FiAddr,
-    context: Context,
-    flags: OpFlags,
-) -> Result {
-    if !LENDING_FLAGS.contains(flags) {
-        return Err(Errno::BadFlags);
-    }
-    let mut flags = state.setup.ep.tx_flags(flags) - OpFlags::INJECT;
-    if !is_lendable(&buf, &state.setup.shared) {
-        flags -= OpFlags::LEND;
-    }
-    let params = SendParams {
-        header,
-        dest,
-        context,
-        flags,
-        reports_success: true,
-    };
-    send_message(state, buf, &params)
 }
 
 /// Builds the header of a message.

@@ -30,7 +30,7 @@ pub(crate) struct SendParams {
 impl SendParams {
     /// Builds the report of a message of `len` bytes.
     #[inline(always)]
-    fn report(&self, len: usize) -> Report {
+    pub(crate) fn report(&self, len: usize) -> Report {
         Report {
             kind: self.header.kind.sent(),
             context: self.context,
@@ -109,7 +109,11 @@ fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
 /// Returns the peer of a send on the fast path, if the completion has room and the peer is
 /// connected. The flags must contain none of [`SLOW_PATH_FLAGS`].
 #[inline(always)]
-fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, params: &SendParams) -> Option<&'a mut Peer> {
+pub(crate) fn fast_peer<'a>(
+    setup: &Setup,
+    peers: &'a mut Peers,
+    params: &SendParams,
+) -> Option<&'a mut Peer> {
     if params.reports_success && setup.ep.tx_cq.room() == 0 {
         return None;
     }

@@ -13,6 +13,7 @@ use crate::connect::Connector;
 use crate::connect::control::Control;
 use crate::matching::Matching;
 use crate::matching::command_receiver::CommandReceiver;
+use crate::memory::special::LastBlock;
 use crate::peers::Peers;
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) control: Control,
     /// The mapping that the last direct access used.
     pub(crate) prefetch_hint: PrefetchHint,
+    /// The block that a message was lent from last.
+    pub(crate) last_lent: LastBlock,
 }
 
 impl State {
@@ -39,6 +42,7 @@ impl State {
             schedule: Schedule::new(config.polled_peers, setup.ep.has_layer()),
             control,
             prefetch_hint: PrefetchHint::NONE,
+            last_lent: LastBlock::default(),
             setup,
         }
     }

@@ -4,7 +4,7 @@
 //! The fast path takes messages without parsing them ([`crate::matching::fast_path`]); this file
 //! has the general path.
 
-use selvedge::Errno;
+use selvedge::{Errno, OpFlags};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::telemetry;
@@ -13,13 +13,14 @@ use crate::atomic::{self, response};
 use crate::matching::fast_path::{
     FastPath, FirstUnindexed, Oldest, PREFETCH_PAYLOAD_MAX, ReceiveLookup,
 };
+use crate::matching::lent::handover;
 use crate::matching::{self, Ack, Matching, Unexpected};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
 use crate::rma::target;
-use crate::transfers::cmd::{self, Body, Cmd, ProtocolError};
+use crate::transfers::cmd::{self, Body, Cmd, ProtocolError, Rts};
 use crate::transfers::destination::Destination;
 use crate::transfers::incoming::Stage;
 use crate::transfers::protocol_selector::RendezvousProtocol;
@@ -99,13 +100,13 @@ impl CommandReceiver<'_> {
     fn take_slow_path(&mut self, peer: &mut Peer, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut taken = 0;
         while taken < budget
-            && let Some(op) = next_op(peer)
+            && let Some((op, is_lent)) = next_op(peer)
         {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
-            let fast_taken = if is_message {
-                self.take_fast::<FirstUnindexed>(peer, budget - taken, sink)
-            } else {
-                target::take_write_notifications(peer, self.setup, budget - taken, sink)
+            let fast_taken = match is_message {
+                true if is_lent => 0,
+                true => self.take_fast::<FirstUnindexed>(peer, budget - taken, sink),
+                false => target::take_write_notifications(peer, self.setup, budget - taken, sink),
             };
             taken += fast_taken;
             if fast_taken > 0 {
@@ -238,6 +239,9 @@ impl CommandReceiver<'_> {
         match cmd.body {
             Body::Inject { offset, ack } => self.take_inject(peer, cmd, offset, ack, sink),
             Body::Iov(ref rts) => {
+                if self.take_lent(peer, cmd, rts, sink) {
+                    return Ok(true);
+                }
                 iov::accept_rts(peer, rts, cmd.env.len)?;
                 release(peer.inbox.as_mut());
                 self.schedule.activate(peer, &self.setup.ep);
@@ -292,6 +296,24 @@ impl CommandReceiver<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Takes a lent message for the oldest receive, if it accepts lent messages: without an entry in
+    /// the table of transfers. Returns `false` without effect if the message takes the general path.
+    #[inline(always)]
+    fn take_lent(&mut self, peer: &mut Peer, cmd: &Cmd, rts: &Rts, sink: &mut Sink<'_>) -> bool {
+        let (ep, src) = (&self.setup.ep, peer.fi_addr(&self.setup.av));
+        let Some(view) = handover::find_new(peer, ep, src, rts, cmd.env.len) else {
+            return false;
+        };
+        let accepts_lent = |posted: &Posted| posted.flags.contains(OpFlags::LEND);
+        let matcher = self.matching.matcher(cmd.kind);
+        let Some(posted) = matcher.match_oldest_if(&cmd.env, accepts_lent) else {
+            return false;
+        };
+        release(peer.inbox.as_mut());
+        handover::report(peer, ep, src, view, (posted, &cmd.env), sink);
+        true
     }
 
     fn match_rts(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
@@ -353,17 +375,28 @@ impl CommandReceiver<'_> {
     }
 }
 
-/// Returns the op number of the peer's next command, if there is one.
+/// Returns the op number of the peer's next command, if there is one, and whether the command lends
+/// a message.
 #[inline(always)]
-fn next_op(peer: &Peer) -> Option<u32> {
+fn next_op(peer: &Peer) -> Option<(u32, bool)> {
     let inbox = peer.inbox.as_ref()?;
-    Some(cmd::op(&inbox.rx.peek()?))
+    let slot = inbox.rx.peek()?;
+    Some((cmd::op(&slot), cmd::is_lent(&slot)))
 }
 
 fn release(inbox: Option<&mut Inbox>) {
     if let Some(inbox) = inbox {
         inbox.rx.release();
     }
+}
+
+/// Takes the responses of a peer. Returns their number.
+///
+/// # Errors
+/// [`ProtocolError`] when the peer violates the protocol.
+pub(crate) fn take_responses(peer: &mut Peer, setup: &Setup) -> Result<usize, ProtocolError> {
+    let addr = peer.fi_addr(&setup.av);
+    sar::take_responses(peer, &setup.config, &setup.ep, addr)
 }
 
 /// Advances the large messages with a peer in both directions. Returns the work done, in units of

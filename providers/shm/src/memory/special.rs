@@ -6,7 +6,6 @@
 //! ([`PeerBlocks`]), and reads and writes the parts of it for which it has keys. When the owner
 //! frees the block, peers unmap it.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,9 +14,9 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
 use crate::connect::packet::BlockInfo;
-use crate::matching::lent::views::LentBytes;
+use crate::matching::lent::views::{LendableBlock, LentBytes};
 use crate::memory::arena::MappedArena;
-use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
+use crate::memory::mapping_quota::MappingQuota;
 use crate::smr::arena::PeerArena;
 use crate::smr::bytes::Bytes;
 use crate::smr::special::PeerBlock;
@@ -27,9 +26,34 @@ use crate::smr::special::PeerBlock;
 pub(crate) struct OwnBlocks {
     /// The number of the last block.
     last_number: AtomicU64,
-    by_base: RwLock<BTreeMap<u64, BlockInfo>>,
+    /// The blocks in the order of their addresses.
+    by_base: RwLock<Vec<BlockInfo>>,
     /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
+    /// The number of changes, which tells whether a [`LastBlock`] is still valid.
+    changes: AtomicU64,
+}
+
+/// The block that an endpoint has lent from last: a lookup without the lock of [`OwnBlocks`].
+#[derive(Debug, Default)]
+pub(crate) struct LastBlock {
+    info: Option<BlockInfo>,
+    /// [`OwnBlocks::changes`] when the block was found.
+    changes: u64,
+}
+
+impl LastBlock {
+    /// As [`OwnBlocks::block_of`].
+    #[inline]
+    pub(crate) fn block_of(&mut self, blocks: &OwnBlocks, addr: u64, len: u64) -> Option<u64> {
+        let changes = blocks.changes.load(Ordering::Acquire);
+        if self.changes != changes {
+            (self.info, self.changes) = (None, changes);
+        }
+        let last = self.info.filter(|info| info.offset_of(addr, len).is_some());
+        self.info = last.or_else(|| blocks.find_block(addr, len));
+        self.info.map(|info| info.block)
+    }
 }
 
 impl OwnBlocks {
@@ -40,14 +64,14 @@ impl OwnBlocks {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.find_block(addr, len)
+        self.find_block(addr, len).map(|info| info.block)
     }
 
     #[cold]
-    fn find_block(&self, addr: u64, len: u64) -> Option<u64> {
+    fn find_block(&self, addr: u64, len: u64) -> Option<BlockInfo> {
         let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, info) = by_base.range(..=addr).next_back()?;
-        info.offset_of(addr, len).map(|_| info.block)
+        let info = by_base[..by_base.partition_point(|info| info.base <= addr)].last()?;
+        info.offset_of(addr, len).map(|_| *info)
     }
 
     /// Returns a number for a new block.
@@ -56,16 +80,20 @@ impl OwnBlocks {
     }
 
     pub(crate) fn add(&self, info: BlockInfo) {
-        self.change(|by_base| by_base.insert(info.base, info));
+        self.change(|by_base| {
+            let position = by_base.partition_point(|other| other.base < info.base);
+            by_base.insert(position, info);
+        });
     }
 
     pub(crate) fn remove(&self, base: u64) {
-        self.change(|by_base| by_base.remove(&base));
+        self.change(|by_base| by_base.retain(|info| info.base != base));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, BlockInfo>) -> Option<BlockInfo>) {
+    fn change(&self, change: impl FnOnce(&mut Vec<BlockInfo>)) {
         let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut by_base);
+        self.changes.fetch_add(1, Ordering::Release);
         self.count.store(by_base.len(), Ordering::Relaxed);
     }
 }
@@ -82,8 +110,7 @@ pub(crate) struct PeerBlocks {
 #[derive(Debug)]
 pub(crate) struct MappedBlock {
     info: BlockInfo,
-    memory: PeerBlock,
-    permit: Arc<MappingPermit>,
+    block: Arc<LendableBlock>,
 }
 
 /// The error of bytes that are not inside the block that a peer has named for them.
@@ -119,12 +146,9 @@ impl PeerBlocks {
         };
         match PeerBlock::attach(fd, len, info.writable) {
             Ok(memory) => {
-                let block = MappedBlock {
-                    info,
-                    memory,
-                    permit: Arc::new(permit),
-                };
-                self.by_number.insert(info.block, block);
+                let block = Arc::new(LendableBlock::new(memory, permit));
+                self.by_number
+                    .insert(info.block, MappedBlock { info, block });
             }
             Err(error) if error.errno() == Errno::Proto => return Err(error),
             Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
@@ -165,9 +189,9 @@ impl PeerBlocks {
     /// mapping and the offset in it, if the block holds all of the bytes.
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
-        let block = self.by_number.get(&block)?;
-        let offset = block.info.offset_of(addr, len)?;
-        Some((block.memory.bytes(), offset))
+        let mapped = self.by_number.get(&block)?;
+        let offset = mapped.info.offset_of(addr, len)?;
+        Some((mapped.block.memory.bytes(), offset))
     }
 
     /// As [`Self::find`], for bytes that outlive this table. Returns `None` if the block is not
@@ -181,12 +205,11 @@ impl PeerBlocks {
         addr: u64,
         len: u64,
     ) -> Result<Option<LentBytes>, OutOfBlock> {
-        let Some(block) = self.by_number.get(&block) else {
+        let Some(mapped) = self.by_number.get(&block) else {
             return Ok(None);
         };
-        let offset = block.info.offset_of(addr, len).ok_or(OutOfBlock)?;
-        let bytes = block.memory.bytes().part(offset, len as usize);
-        Ok(Some(LentBytes::new(bytes, &block.permit)))
+        let offset = mapped.info.offset_of(addr, len).ok_or(OutOfBlock)?;
+        Ok(Some(LentBytes::new(&mapped.block, offset, len as usize)))
     }
 
     /// As [`Self::find`], in blocks and arenas: the source of a message, whose bytes stay the
@@ -253,8 +276,15 @@ mod tests {
         for (addr, len, block) in table {
             assert_eq!(special.block_of(addr, len), block, "{len} at {addr:#x}");
         }
+        let mut last = LastBlock::default();
+        for _ in 0..2 {
+            assert_eq!(last.block_of(&special, 0x1001, 4095), Some(1));
+            assert_eq!(last.block_of(&special, 0x1001, 4096), None);
+        }
+        assert_eq!(last.block_of(&special, 0x1000, 1), Some(1));
         special.remove(0x1000);
         assert_eq!(special.block_of(0x1000, 1), None);
+        assert_eq!(last.block_of(&special, 0x1000, 1), None);
         assert_eq!(special.block_of(0x3000, 1), Some(2));
     }
 

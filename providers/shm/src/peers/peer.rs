@@ -380,6 +380,17 @@ impl Peer {
         }
     }
 
+    /// Whether all active transfers with the peer are sends that wait for its responses.
+    pub(crate) fn awaits_only_responses(&self) -> bool {
+        let is_settled = self.incoming.is_empty() && self.bounce.is_none() && self.fault.is_none();
+        let is_sent = |out: &Outbox| out.streams.is_empty() && out.unannounced.is_none();
+        is_settled
+            && !self.waits_for_room()
+            && !self.has_unannounced_commands
+            && self.packets_ahead == 0
+            && self.out.as_ref().is_some_and(is_sent)
+    }
+
     /// Whether a transfer in either direction needs progress beyond polling commands.
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());

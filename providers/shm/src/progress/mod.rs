@@ -13,7 +13,7 @@ use selvedge_kit::wait::ArmOutcome;
 use crate::connect::connection::PACKETS_PER_POLL;
 use crate::connect::{Connector, disconnect};
 use crate::endpoint::state::State;
-use crate::matching::command_receiver::move_transfers;
+use crate::matching::command_receiver::{move_transfers, take_responses};
 use crate::peers::telemetry;
 use crate::rma::initiate::run_deferred;
 use crate::transfers::cmd::ProtocolError;
@@ -175,6 +175,13 @@ fn serve_active(state: &mut State) -> usize {
 fn serve_peer(state: &mut State, index: usize) -> usize {
     let mut connector = state.connector();
     let peer = &mut connector.peers[index];
+    if peer.awaits_only_responses() {
+        let moved = take_responses(peer, connector.setup);
+        return moved.unwrap_or_else(|ProtocolError(reason)| {
+            connector.disconnect_for_violation(index, reason);
+            0
+        });
+    }
     if let Some(ProtocolError(reason)) = peer.fault.take() {
         connector.disconnect_for_violation(index, reason);
         return 0;

@@ -177,6 +177,12 @@ pub(crate) fn op(slot: &Received<'_>) -> u32 {
     slot.head() & 0xff
 }
 
+/// Whether the command has the flag of lent messages.
+#[inline(always)]
+pub(crate) fn is_lent(slot: &Received<'_>) -> bool {
+    slot.head() & LENT << 16 != 0
+}
+
 /// Parses the kind and length of an inline message without remote data, which the fast path takes.
 /// The tag is in word 1, and the payload begins at word [`INLINE_PAYLOAD_WORD`]. `None` for another
 /// command.

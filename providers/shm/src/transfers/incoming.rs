@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use selvedge_kit::copy::TxBuf;
 
 use super::destination::Destination;
-use crate::memory::special::PeerBlocks;
+use crate::memory::special::{LastBlock, PeerBlocks};
 use crate::provider::shared::Shared;
 use crate::smr::bounce::Filled;
 use crate::smr::bytes::Bytes;
@@ -173,15 +173,22 @@ impl SourceSegments {
     }
 }
 
-/// Whether peers can map the bytes of a buffer: they are one segment of special memory.
-pub(crate) fn is_lendable(buf: &TxBuf, shared: &Shared) -> bool {
+/// Returns the only segment of a buffer that peers can map: it is in special memory.
+pub(crate) fn lendable_segment(
+    buf: &TxBuf,
+    shared: &Shared,
+    last: &mut LastBlock,
+) -> Option<SourceSegment> {
     let mut segments = buf.segments(0, buf.len());
     let (Some(segment), None) = (segments.next(), segments.next()) else {
-        return false;
+        return None;
     };
-    let addr = segment.as_ptr().expose_provenance() as u64;
-    let block = shared.special.block_of(addr, segment.len() as u64);
-    block.is_some()
+    let (addr, len) = (
+        segment.as_ptr().expose_provenance() as u64,
+        segment.len() as u64,
+    );
+    let block = last.block_of(&shared.special, addr, len)?;
+    Some(SourceSegment { addr, len, block })
 }
 
 /// Writes one entry of a list.

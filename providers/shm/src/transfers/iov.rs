@@ -10,9 +10,9 @@
 //! attach is denied, too.
 
 use selvedge::{Errno, FiAddr, OpFlags, Result};
-use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::telemetry::EventKind;
+use selvedge_kit::{Ep, Report};
 
 use super::destination::{Destination, DestinationSlice};
 use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
@@ -49,7 +49,7 @@ pub(crate) fn send(
     mut op: Op,
 ) -> Result {
     let is_lent = op.report.flags.contains(OpFlags::LEND);
-    if peer.outstanding() >= MAX_OPS || is_lent && peer.lent() >= config.lent_max {
+    if peer.outstanding() >= MAX_OPS || is_lent && !has_room_to_lend(peer, config) {
         return Err(Errno::Again);
     }
     let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, shared));
@@ -78,6 +78,39 @@ pub(crate) fn send(
     header.commit_iov(peer.slot(), len, rts);
     fill_eager(peer, msg_id, eager);
     Ok(())
+}
+
+/// Whether one more message may be lent to the peer.
+pub(crate) fn has_room_to_lend(peer: &Peer, config: &Config) -> bool {
+    peer.outstanding() < MAX_OPS && peer.lent() < config.lent_max
+}
+
+/// Commits the RTS of a lent message in the slot that the caller has reserved. `segment` describes
+/// the bytes of `buf`.
+pub(crate) fn commit_lent(
+    peer: &mut Peer,
+    header: &Header,
+    report: Report,
+    buf: TxBuf,
+    segment: SourceSegment,
+) {
+    let len = report.len;
+    let body = OpBody::Rts {
+        buf,
+        filled: 0,
+        bounced: false,
+        special: true,
+        is_lent: true,
+    };
+    let rts = Rts {
+        msg_id: peer.outbox().ops.insert(Op { report, body }),
+        count: 1,
+        addr_or_offset: segment.addr,
+        eager: 0,
+        block: segment.block,
+        is_lent: true,
+    };
+    header.commit_iov(peer.slot(), len, rts);
 }
 
 /// Fills the eager bounce segments of a message.

@@ -33,12 +33,19 @@ impl Ep {
 
     /// Reports a lent message by its number. The buffer of the receive was not used, and the
     /// receive is reported under selective completion, too.
-    pub fn rx_lent(&self, posted: Posted, env: &Envelope, number: usize, src: FiAddr) {
+    pub fn rx_lent(
+        &self,
+        posted: Posted,
+        env: &Envelope,
+        number: usize,
+        src: FiAddr,
+        sink: &mut Sink<'_>,
+    ) {
         let (mut entry, flags) = received_entry(posted, env, env.len);
         entry.flags |= CompletionFlags::LENT;
         entry.buf = number;
         let flags = flags | OpFlags::COMPLETION;
-        self.rx_report(entry, flags, src, &mut Sink::none());
+        self.rx_report(entry, flags, src, sink);
     }
 
     /// As [`Self::rx_done`], for deferred work.

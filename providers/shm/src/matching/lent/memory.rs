@@ -42,15 +42,15 @@ impl LentMessage {
 // file read-only, or writes it only for one-sided operations, by atomics and opaque copies.
 unsafe impl LentMemory for LentMessage {
     fn base(&self) -> *const u8 {
-        self.view.lent.bytes.as_ptr()
+        self.view.lent.address()
     }
 
     fn len(&self) -> usize {
-        self.view.lent.bytes.len()
+        self.view.lent.len()
     }
 
     fn is_intact(&self) -> bool {
-        !self.view.closed.is_closed()
+        self.view.lent.is_intact()
     }
 }
 

@@ -56,18 +56,17 @@ impl Bytes {
         self.mapping.is_writable()
     }
 
-    /// Returns the `len` bytes from `offset` on, as a range of its own.
-    ///
-    /// # Panics
-    /// If the range has fewer bytes from `offset` on.
-    pub(crate) fn part(&self, offset: usize, len: usize) -> Self {
-        self.range(offset, len);
-        Self::new(Arc::clone(&self.mapping), self.start + offset, len)
-    }
-
     /// Returns the address of the first byte, for an owner whose application uses the memory.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.range(0, self.len)
+    }
+
+    /// Returns the address of the `len` bytes from `offset` on, for a caller that keeps the mapping.
+    ///
+    /// # Panics
+    /// If the range has fewer bytes from `offset` on.
+    pub(crate) fn address(&self, offset: usize, len: usize) -> *const u8 {
+        self.range(offset, len)
     }
 
     /// Copies private bytes to `offset` of the range.

@@ -151,22 +151,31 @@ fn a_malformed_lent_message_disconnects_its_sender() {
 #[test]
 fn a_second_loan_under_the_number_of_a_view_disconnects_its_sender() {
     alone(|| {
-        let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
-        let (mut peer, memory) = lender(&mut scenario, &nonce);
-        scenario.target.recv_lent(64, TAG);
-        VALID.push(&mut peer.tx, 1);
-        let event = scenario.target.next().ok();
-        let view = event.view.expect("the message is lent");
-        assert_eq!(event.bytes, [0; 64]);
-        VALID.push(&mut peer.tx, 1);
-        peer.hostile.expect_cut_off_by(&mut scenario.target);
-        // The view outlives the peer and the peer's own mapping.
-        drop((peer, memory));
-        (0..1000).for_each(|_| scenario.target.drive());
-        assert_eq!(crate::endpoint::read(&*view), [0; 64]);
-        drop(view);
-        scenario.expect_traffic();
+        second_loan_of_a_view(false);
+        second_loan_of_a_view(true);
     });
+}
+
+/// Lends a message twice, the second time for a posted receive if `is_awaited`.
+fn second_loan_of_a_view(is_awaited: bool) {
+    let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
+    let (mut peer, memory) = lender(&mut scenario, &nonce);
+    scenario.target.recv_lent(64, TAG);
+    VALID.push(&mut peer.tx, 1);
+    let event = scenario.target.next().ok();
+    let view = event.view.expect("the message is lent");
+    assert_eq!(event.bytes, [0; 64]);
+    if is_awaited {
+        scenario.target.recv_lent(64, TAG);
+    }
+    VALID.push(&mut peer.tx, 1);
+    peer.hostile.expect_cut_off_by(&mut scenario.target);
+    // The view outlives the peer and the peer's own mapping.
+    drop((peer, memory));
+    (0..1000).for_each(|_| scenario.target.drive());
+    assert_eq!(crate::endpoint::read(&*view), [0; 64]);
+    drop(view);
+    scenario.expect_traffic();
 }
 
 #[test]
