@@ -25,21 +25,20 @@
 pub use selvedge;
 
 use selvedge::Registry;
-use selvedge_hook::hooked;
 
 /// Returns a registry of all built-in providers.
 pub fn builtin() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "shm")]
-    let registry = registry.with(const { &hooked(&selvedge_shm::PROVIDER) });
+    let registry = registry.with(const { &selvedge_hook::hooked(&selvedge_shm::PROVIDER) });
     #[cfg(feature = "tcp")]
-    let registry = registry.with(const { &hooked(&selvedge_tcp::PROVIDER) });
+    let registry = registry.with(const { &selvedge_hook::hooked(&selvedge_tcp::PROVIDER) });
     #[cfg(feature = "udp")]
-    let registry = registry.with(const { &hooked(&selvedge_udp::PROVIDER) });
+    let registry = registry.with(const { &selvedge_hook::hooked(&selvedge_udp::PROVIDER) });
     #[cfg(feature = "ofi")]
-    let registry = registry.with(const { &hooked(&selvedge_ofi::PROVIDER) });
+    let registry = registry.with(const { &selvedge_hook::hooked(&selvedge_ofi::PROVIDER) });
     #[cfg(feature = "lnx")]
-    let registry = registry.with(const { &hooked(&LNX) });
+    let registry = registry.with(const { &selvedge_hook::hooked(&LNX) });
     registry
 }
 

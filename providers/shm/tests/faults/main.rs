@@ -28,6 +28,7 @@ mod special;
 mod states;
 mod unauthenticated;
 mod vectors;
+mod writers;
 
 /// The peer process of the tests, which serves the requests of its standard input.
 #[test]

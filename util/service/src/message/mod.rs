@@ -16,7 +16,7 @@ use crate::wire::{HEADER, Header};
 /// The bytes of a message, in a buffer of the connection that it came from or goes to.
 ///
 /// A message that was received was not copied after the transport stored it. A message from
-/// [`crate::Connection::message`] is sent without a copy.
+/// [`crate::Peer::message`] is sent without a copy.
 pub struct Message {
     /// A header, or the room for one, and the message.
     buf: Buf,
