@@ -155,7 +155,8 @@ fn has_mpicc() -> bool {
 /// A folder with the built libraries under the names of an installation; `None` if they are not
 /// built.
 fn link_libraries() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_BIN_EXE_fabtests")).parent()?;
+    let program = std::env::current_exe().unwrap();
+    let folders = [program.parent()?, program.parent()?.parent()?];
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-libraries");
     fs::create_dir_all(&folder).unwrap();
     let files = [
@@ -163,12 +164,9 @@ fn link_libraries() -> Option<PathBuf> {
         ("libselvedge_heap_c.so", "libselvedge_heap.so"),
     ];
     for (file, name) in files {
-        let file = built.join(file);
-        if !file.exists() {
-            return None;
-        }
-        let copy = folder.join(name);
-        fs::copy(file, copy).unwrap();
+        let mut files = folders.iter().map(|built| built.join(file));
+        let file = files.find(|file| file.exists())?;
+        fs::copy(file, folder.join(name)).unwrap();
     }
     Some(folder)
 }
