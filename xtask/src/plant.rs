@@ -398,6 +398,14 @@ const PLANTS: &[Plant] = plants! {
         "peers read from an arena after a fork": "self.header().store(0, Ordering::Release);\n        // No later" => "// No later"
             fails "reads_of_the_heap_need_no_call_of_the_target_and_see_its_memory_after_a_fork";
     }
+    "providers/shm/src/matching/command_receiver.rs": "selvedge-shm" "--test=lent" {
+        "an ordinary receive takes a lent message by reference": "|posted: &Posted| posted.flags.contains(OpFlags::LEND)" => "|posted: &Posted| !posted.flags.is_all()"
+            fails "an_ordinary_receive_takes_a_copy_of_a_lent_message";
+    }
+    "providers/shm/src/matching/lent/handover.rs": "selvedge-shm" "--test=faults" {
+        "a sender may use the number of a message that is lent": "|| peer.views.has(rts.msg_id)" => "|| peer.views.has(u32::MAX)"
+            fails "a_second_loan_under_the_number_of_a_view_disconnects_its_sender";
+    }
     "providers/kit/src/completion/idle_polls.rs": "selvedge-kit" "--lib" {
         "a thread yields again and again beside threads that compute": "if now < self.parks_until" => "if idle == u64::MAX && now < self.parks_until"
             fails "completion::idle_polls::tests::after_two_long_yields_in_a_row_a_thread_parks_for_many_times_as_long",
