@@ -11,7 +11,6 @@ use std::time::Duration;
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
-use crate::completion::idle_polls::BRIEF_PARK;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::cq::Sink;
@@ -141,11 +140,7 @@ impl Cntr {
 
     /// Drives the endpoints for a program that reads the counter.
     fn poll(&self) {
-        let park = || {
-            self.wait_object
-                .park_briefly(&self.endpoints, BRIEF_PARK, &mut Change(self))
-        };
-        self.endpoints.poll(BUDGET, &mut Sink::none(), park);
+        self.endpoints.poll(BUDGET, &mut Sink::none());
     }
 
     /// Drives the endpoints for a thread that waits.

@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use super::idle_polls::IdlePolls;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use super::idle_polls::{BRIEF_PARK, IdlePolls};
 use crate::completion::progress::{ArmOutcome, Progress};
 use crate::cq::Sink;
 use crate::lock::{Lock, Mode};
@@ -88,20 +92,47 @@ impl ProgressList {
     }
 
     /// Drives the endpoints for a program that polls. If the program's polls find nothing for long,
-    /// yields the processor, or calls `park` ([`IdlePolls`]).
+    /// yields the processor, or parks briefly ([`IdlePolls`]).
     #[inline(always)]
-    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>, park: impl FnOnce()) {
+    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>) {
         if self.drive(budget, sink) > 0 {
             self.idle.record_found();
         } else if self.idle.record_empty() {
-            park();
+            self.park_for(BRIEF_PARK);
         }
     }
 
-    /// Calls `visit` for every endpoint.
-    pub(crate) fn for_each(&self, visit: impl FnMut(&dyn Progress)) {
+    /// Parks until the next event of an endpoint, for `time` at most. What other threads of the
+    /// process do ends the park no sooner.
+    #[cold]
+    #[inline(never)]
+    fn park_for(&self, time: Duration) {
+        let time = match self.arm(true) {
+            ArmOutcome::Progressed => Duration::ZERO,
+            ArmOutcome::UntilWoken => time,
+            ArmOutcome::AtMost(Duration::ZERO) => {
+                thread::yield_now();
+                Duration::ZERO
+            }
+            ArmOutcome::AtMost(bound) => time.min(bound),
+        };
+        if !time.is_zero() {
+            // Without the list's lock, which other threads need meanwhile.
+            let list: Vec<_> = self.endpoints();
+            let fds = list.iter().filter_map(|ep| ep.wait_fd());
+            let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            // Every return is a reason to poll again.
+            let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(time)), None);
+            self.woken();
+        }
+        self.wake_others();
+    }
+
+    fn endpoints(&self) -> Vec<Arc<dyn Progress>> {
         let list = self.list.lock();
-        list.iter().map(|attached| &*attached.ep).for_each(visit);
+        list.iter()
+            .map(|attached| Arc::clone(&attached.ep))
+            .collect()
     }
 
     /// [`IdlePolls::in_vain`].
@@ -165,4 +196,93 @@ impl fmt::Debug for ProgressList {
 /// Compares addresses alone: one type may have several vtables.
 fn is_same(a: &Arc<dyn Progress>, b: &Arc<dyn Progress>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use nix::sys::eventfd::EventFd;
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    /// An endpoint with a descriptor, which counts how often it is armed and woken.
+    #[derive(Debug)]
+    struct Endpoint {
+        outcome: ArmOutcome,
+        fd: EventFd,
+        calls: [AtomicUsize; 2],
+    }
+
+    impl Endpoint {
+        fn new(outcome: ArmOutcome, is_ready: bool) -> Arc<Self> {
+            Arc::new(Self {
+                outcome,
+                fd: EventFd::from_value(is_ready.into()).unwrap(),
+                calls: Default::default(),
+            })
+        }
+
+        fn calls(&self) -> [usize; 2] {
+            self.calls
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed))
+        }
+    }
+
+    impl Progress for Endpoint {
+        fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
+            0
+        }
+
+        fn arm(&self, _: &mut u64) -> ArmOutcome {
+            self.calls[0].fetch_add(1, Ordering::Relaxed);
+            self.outcome
+        }
+
+        fn woken(&self) {
+            self.calls[1].fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+    }
+
+    fn list_of(endpoints: &[&Arc<Endpoint>]) -> ProgressList {
+        let list = ProgressList::shared();
+        for &ep in endpoints {
+            list.attach(Arc::clone(ep) as Arc<dyn Progress>);
+        }
+        list
+    }
+
+    #[test]
+    fn a_brief_park_ends_with_the_first_event_of_an_endpoint() {
+        let [idle, ready] =
+            [false, true].map(|is_ready| Endpoint::new(ArmOutcome::UntilWoken, is_ready));
+        list_of(&[&idle, &ready]).park_for(DAY);
+        assert_eq!([idle.calls(), ready.calls()], [[1, 1], [1, 1]]);
+    }
+
+    #[test]
+    fn a_brief_park_ends_with_its_time_or_the_endpoints() {
+        list_of(&[]).park_for(Duration::from_micros(1));
+        let ep = Endpoint::new(ArmOutcome::UntilWoken, false);
+        list_of(&[&ep]).park_for(Duration::from_micros(1));
+        let ep = Endpoint::new(ArmOutcome::AtMost(Duration::from_micros(1)), false);
+        list_of(&[&ep]).park_for(DAY);
+    }
+
+    #[test]
+    fn a_thread_does_not_park_if_an_endpoint_has_made_progress_or_has_to_be_polled() {
+        for outcome in [ArmOutcome::Progressed, ArmOutcome::AtMost(Duration::ZERO)] {
+            let ep = Endpoint::new(outcome, false);
+            list_of(&[&ep]).park_for(DAY);
+            assert_eq!(ep.calls(), [1, 0]);
+        }
+    }
 }

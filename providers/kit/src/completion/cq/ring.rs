@@ -13,7 +13,6 @@ use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, 
 use super::sink::Sink;
 use super::slot::Slot;
 use super::store::{DRIVE_INTERVAL, Store};
-use crate::completion::idle_polls::BRIEF_PARK;
 use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
@@ -301,24 +300,12 @@ impl CqRing {
     /// them: the entries that the other thread causes are stored in this queue, too.
     #[inline(always)]
     fn poll(&self, sink: &mut Sink<'_>) {
-        self.endpoints
-            .poll(budget(sink), sink, || self.park_briefly());
+        self.endpoints.poll(budget(sink), sink);
     }
 
     /// As [`Self::poll`], for a thread that waits.
     fn drive(&self, sink: &mut Sink<'_>) {
         self.endpoints.drive(budget(sink), sink);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn park_briefly(&self) {
-        let mut reader = Reader {
-            cq: self,
-            out: &mut [],
-        };
-        self.wait_object
-            .park_briefly(&self.endpoints, BRIEF_PARK, &mut reader);
     }
 
     /// Whether the queue stores neither a completion nor an error.

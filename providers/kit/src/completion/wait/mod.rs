@@ -5,7 +5,6 @@
 //! ([`crate::cq::Progress::arm`]), and every push from then on calls `WaitObject::wake`. How peers
 //! wake an endpoint is the provider's part.
 
-mod brief_park;
 mod epoll_set;
 mod policy;
 mod spin;

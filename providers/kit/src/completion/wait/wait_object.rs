@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use selvedge::wait::Object;
@@ -18,9 +18,7 @@ pub(crate) struct WaitObject {
     object: Object,
     pub(super) fork_guard: ForkGuard,
     /// The set that threads park on, and the descriptor for `poll(2)`.
-    set: Option<EpollSet>,
-    /// The set for brief parks, if there is no other, made at the first of them.
-    pub(super) brief_set: OnceLock<EpollSet>,
+    pub(super) set: Option<EpollSet>,
     parking: Mutex<Parking>,
     /// Whether a thread is parked, or in `poll(2)`, and was not woken. While such a thread exists
     /// and the flag is `false`, the set is ready.
@@ -58,7 +56,6 @@ impl WaitObject {
             object,
             fork_guard: ForkGuard::current(),
             set,
-            brief_set: OnceLock::new(),
             parking: Mutex::default(),
             is_armed: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
@@ -72,7 +69,7 @@ impl WaitObject {
         if self.is_armed.load(Ordering::SeqCst)
             && self.fork_guard.is_owner()
             && self.is_armed.swap(false, Ordering::SeqCst)
-            && let Some(set) = self.any_set()
+            && let Some(set) = &self.set
         {
             set.wake();
         }
@@ -102,16 +99,6 @@ impl WaitObject {
     /// The set, if `poll(2)` may wait on it.
     pub(super) fn fd_set(&self) -> Option<&EpollSet> {
         self.set.as_ref().filter(|_| self.object == Object::Fd)
-    }
-
-    /// The set that threads of a blocking wait park on.
-    pub(super) fn wait_set(&self) -> Option<&EpollSet> {
-        self.set.as_ref()
-    }
-
-    /// The set that threads park on, also briefly.
-    pub(super) fn any_set(&self) -> Option<&EpollSet> {
-        self.set.as_ref().or_else(|| self.brief_set.get())
     }
 
     pub(super) fn parking(&self) -> MutexGuard<'_, Parking> {

@@ -41,7 +41,7 @@ impl WaitObject {
         if let Some(waiters) = ep.waiters() {
             waiters.add(self);
         }
-        if let (Some(set), Some(fd)) = (self.any_set(), ep.wait_fd()) {
+        if let (Some(set), Some(fd)) = (&self.set, ep.wait_fd()) {
             set.add(fd)?;
         }
         self.wake();
@@ -54,7 +54,7 @@ impl WaitObject {
             waiters.remove(self);
         }
         // The process and its forked children share the kernel's set.
-        if let (Some(set), Some(fd)) = (self.any_set(), ep.wait_fd())
+        if let (Some(set), Some(fd)) = (&self.set, ep.wait_fd())
             && self.fork_guard.is_owner()
         {
             set.remove(fd);
@@ -124,7 +124,7 @@ impl WaitObject {
         let start = Instant::now();
         // A timeout beyond the range of the clock counts as none.
         let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
-        let Some(set) = self.wait_set() else {
+        let Some(set) = &self.set else {
             return Ok(self.poll_until(deadline, condition));
         };
         match self.spin_poll(start, deadline, condition) {
@@ -228,7 +228,7 @@ impl WaitObject {
 
     /// Arms everything that could end the wait, and checks the condition a last time. Returns the
     /// time to park for, or `None` if the thread must not park.
-    pub(super) fn prepare_park(
+    fn prepare_park(
         &self,
         set: &EpollSet,
         endpoints: &ProgressList,
@@ -269,7 +269,7 @@ impl WaitObject {
         condition.arm()
     }
 
-    pub(super) fn disarm(&self, condition: &mut impl WaitCondition) {
+    fn disarm(&self, condition: &mut impl WaitCondition) {
         let mut parking = self.parking();
         parking.threads -= 1;
         if parking.threads == 0 && parking.fd_armed_at.is_none() {
