@@ -103,7 +103,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_100,
+        ceiling: 28_105,
         reason: "",
     },
 ];
