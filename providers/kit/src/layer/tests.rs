@@ -22,9 +22,9 @@ use selvedge::{
     Address, AddressVector, Alias, Allocation, Atomic, Bindings, Collective, CompletionQueue,
     ConnectionManagement, Context, Counter, Desc, Domain, Endpoint, EpOption, EpOptionName, Errno,
     Error, EventQueue, Fabric, FiAddr, Hints, Info, IovMut, LateBindings, Lending, LentMemory,
-    Membership, MemoryRegion, MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, Provider, Query,
-    Result, Rma, ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av, cntr, cq, eq, mr,
-    msg, param, tagged,
+    Membership, MemoryRegion, MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, PeerCredentials,
+    Provider, Query, Result, Rma, ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av,
+    cntr, cq, eq, mr, msg, param, tagged,
 };
 
 use super::{Layered, LayeredProvider};
@@ -103,6 +103,7 @@ below! { [unsafe] Domain {
 
 below! { [unsafe] Endpoint {
     fn address() -> Result<Address> { Err(BELOW_ERROR) }
+    fn peer_credentials(_: FiAddr) -> Result<PeerCredentials> { Err(BELOW_ERROR) }
     fn cancel(_: Context) -> Result { Err(BELOW_ERROR) }
     fn set(_: EpOption) -> Result { Err(BELOW_ERROR) }
     fn option(_: EpOptionName) -> Result<EpOption> { Err(BELOW_ERROR) }
@@ -453,6 +454,7 @@ impl LayeredObjects {
     fn call_endpoint(&self) {
         let (ep, context) = (&self.ep, Context(1));
         assert_fails(ep.address());
+        assert_fails(ep.peer_credentials(FiAddr(0)));
         assert_fails(ep.cancel(context));
         assert_fails(ep.set(EpOption::MinMultiRecv(1)));
         assert_fails(ep.option(EpOptionName::MinMultiRecv));
