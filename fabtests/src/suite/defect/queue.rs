@@ -220,7 +220,8 @@ impl CqLayer for DefectiveQueue {
             Defect::SpinsInWaits => loop {
                 match below.read(out) {
                     Ok(0) if is_over() => return Err(Errno::Again),
-                    Ok(0) => {}
+                    // A program that only reads may park where other threads compute.
+                    Ok(0) => use_processor(Duration::from_micros(100)),
                     other => return other,
                 }
             },
@@ -258,3 +259,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LEAKED: usize = 1 << 20;
 /// Maximum number of completions that leak.
 const MAX_LEAKS: usize = 400;
+
+fn use_processor(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
