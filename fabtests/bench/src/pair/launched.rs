@@ -18,8 +18,8 @@ use super::{Event, Member, Pair, Side, start_child};
 
 impl Pair {
     /// Starts a launcher that starts two processes. `command` gets the path of a socket for each
-    /// process, below `folder`. A process connects to its socket and executes [`super::Order`]s from
-    /// there, until the socket is closed.
+    /// process, below `folder`. A process connects to its socket and executes [`super::Order`]s
+    /// from there, until the socket is closed.
     ///
     /// # Errors
     /// When the launcher cannot be started or exits, or the deadline passes. The error contains the

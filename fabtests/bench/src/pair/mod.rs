@@ -1,9 +1,9 @@
 //! Two processes that execute orders: the *active* one measures, the *passive* one responds.
 //!
 //! Both are children of this process, or of a launcher that is its child. This process blocks while
-//! they work. The standard input of each is one end of a socket, which carries orders and replies as
-//! lines of JSON. The pair keeps the last lines of a child's output and adds them to the error when
-//! the child dies.
+//! they work. The standard input of each is one end of a socket, which carries orders and replies
+//! as lines of JSON. The pair keeps the last lines of a child's output and adds them to the error
+//! when the child dies.
 
 mod backend;
 pub(crate) mod exchange;

@@ -109,8 +109,8 @@ impl SentBytes {
         Ok(())
     }
 
-    /// Overwrites the bytes, which are free, by an allocation in their place, and lets the heap give
-    /// back its file.
+    /// Overwrites the bytes, which are free, by an allocation in their place, and lets the heap
+    /// give back its file.
     ///
     /// # Errors
     /// The bytes are not free.

@@ -185,7 +185,8 @@ impl Target {
         mark()
     }
 
-    /// Returns the location of a message in the heap; `None` if the operation does not use the heap.
+    /// Returns the location of a message in the heap; `None` if the operation does not use the
+    /// heap.
     fn sent_bytes(&self, message: &mut [u8]) -> anyhow::Result<Option<SentBytes>> {
         let is_on_heap = self.operation.is_on_heap;
         is_on_heap.then(|| SentBytes::of(message)).transpose()

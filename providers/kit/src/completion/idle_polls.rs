@@ -16,10 +16,9 @@ use crate::wait::{LONG_GAP, SHARED_GAP};
 /// too few processors thus run in turns, and do not poll until the end of their time slices.
 ///
 /// Beside threads that compute without end, each yield costs their whole time slices: milliseconds.
-/// After two such yields in a row, the thread parks briefly instead: the next event wakes
-/// it. The kernel runs a thread soon after it is woken. When this has lasted
-/// [`PARKING_PER_YIELD`] times as long as the yield, the thread yields again, to find out whether the
-/// other threads still compute.
+/// After two such yields in a row, the thread parks briefly instead: the next event wakes it. The
+/// kernel runs a thread soon after it is woken. When this has lasted [`PARKING_PER_YIELD`] times as
+/// long as the yield, the thread yields again, to find out whether the other threads still compute.
 ///
 /// Where several threads poll at the same time, their counts are inexact. That only changes when
 /// they yield.
@@ -52,11 +51,11 @@ const SHARED_CHECK: u32 = 6;
 /// The time of polls in vain before a thread yields, in nanoseconds: several round trips between
 /// processors. A yield that returns at once takes about 1 % of it.
 const YIELD_AFTER_NS: u64 = 20_000;
-/// The time of polls in vain before a thread parks, in nanoseconds: longer than a round trip between
-/// processors, so that a thread whose peer answers at once does not park.
+/// The time of polls in vain before a thread parks, in nanoseconds: longer than a round trip
+/// between processors, so that a thread whose peer answers at once does not park.
 const PARK_AFTER_NS: u64 = 5_000;
-/// The longest brief park. A program that polls other objects, too, sees their events later by this time at
-/// most; a yield would cost more.
+/// The longest brief park. A program that polls other objects, too, sees their events later by this
+/// time at most; a yield would cost more.
 pub(crate) const BRIEF_PARK: Duration = Duration::from_micros(250);
 /// How many times as long as the yield before them threads park until the next yield. Yields thus
 /// take a thirtieth of the time.

@@ -102,8 +102,8 @@ impl ProgressList {
         }
     }
 
-    /// Parks until the next event of an endpoint, for `time` at most. What other threads of the
-    /// process do ends the park no sooner.
+    /// Parks until the next event of an endpoint, for `time` at most. Actions of other threads of
+    /// the process end the park no sooner.
     #[cold]
     #[inline(never)]
     fn park_for(&self, time: Duration) {

@@ -28,8 +28,8 @@ impl Peer {
         &self.shared.address
     }
 
-    /// What the kernel or a certificate authority vouches for about the peer; `None` where nothing
-    /// does, as over TCP without TLS.
+    /// The facts about the peer that the kernel or a certificate authority vouches for; `None`
+    /// where neither does, as over TCP without TLS.
     ///
     /// Over shared memory it is the process, and its user is always that of this process: others
     /// are refused. With TLS it is the verified certificate. An address that the peer states is

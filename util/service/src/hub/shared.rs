@@ -16,7 +16,7 @@ pub(crate) struct Shared {
     pub(crate) port: usize,
     /// The address of the peer, with its scheme.
     pub(crate) address: String,
-    /// What the kernel or a certificate authority vouches for about the peer.
+    /// The facts about the peer that the kernel or a certificate authority vouches for.
     pub(crate) identity: Option<PeerCredentials>,
     /// Set when the connection ends.
     pub(crate) end: OnceLock<End>,

@@ -113,7 +113,7 @@ impl Port {
         self.av.insert_one(address).map_err(Error::transport)
     }
 
-    /// What the kernel or a certificate authority vouches for about a connected peer.
+    /// The facts about a connected peer that the kernel or a certificate authority vouches for.
     pub(crate) fn identity(&self, peer: FiAddr) -> Option<PeerCredentials> {
         let credentials = self.ep.peer_credentials(peer);
         credentials

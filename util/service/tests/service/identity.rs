@@ -1,4 +1,5 @@
-//! What vouches for a peer: the kernel over shared memory, a certificate authority with TLS.
+//! The identity of a peer: the kernel vouches for it over shared memory, a certificate authority
+//! with TLS.
 
 use nix::unistd::{getegid, geteuid};
 use selvedge_service::{Event, Listener, PeerCredentials};

@@ -12,7 +12,7 @@ use crate::processes::Process;
 use crate::{addresses, bounded, pattern};
 
 /// Subscribes while the publisher makes progress.
-fn subscribed(publisher: &Publisher, start: Start) -> Subscriber {
+fn new_subscriber(publisher: &Publisher, start: Start) -> Subscriber {
     let address = publisher.addresses().unwrap().remove(0);
     let before = publisher.subscribers();
     let subscriber = thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn subscribers_receive_publications_of_all_sizes_in_order() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 4).unwrap();
-            let mut subscribers = [(); 3].map(|()| subscribed(&publisher, Start::Now));
+            let mut subscribers = [(); 3].map(|()| new_subscriber(&publisher, Start::Now));
             for (number, len) in [0, 1, 64, 5000, 1 << 20, 3 << 20].into_iter().enumerate() {
                 let bytes = pattern(len, number);
                 publisher.publish(&bytes).unwrap();
@@ -70,12 +70,12 @@ fn a_late_subscriber_receives_the_history_or_later_publications() {
             for number in 0..10_u8 {
                 publisher.publish(&[number]).unwrap();
             }
-            let mut late = subscribed(&publisher, Start::History);
+            let mut late = new_subscriber(&publisher, Start::History);
             for number in 7..10_u8 {
                 let expected = (u64::from(number), 0, vec![number]);
                 assert_eq!(next(&publisher, &mut late), expected);
             }
-            let mut new = subscribed(&publisher, Start::Now);
+            let mut new = new_subscriber(&publisher, Start::Now);
             publisher.publish(b"new").unwrap();
             for subscriber in [&mut late, &mut new] {
                 assert_eq!(next(&publisher, subscriber), (10, 0, b"new".to_vec()));
@@ -89,8 +89,8 @@ fn a_slow_subscriber_loses_the_oldest_and_learns_their_number() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 2).unwrap();
-            let mut slow = subscribed(&publisher, Start::History);
-            let mut fast = subscribed(&publisher, Start::History);
+            let mut slow = new_subscriber(&publisher, Start::History);
+            let mut fast = new_subscriber(&publisher, Start::History);
             for number in 0..500_u64 {
                 publisher
                     .publish(&pattern(100_000, number as usize))
@@ -127,7 +127,7 @@ fn a_killed_subscriber_or_publisher_disturbs_no_other_process() {
             while publisher.subscribers() > 0 {
                 publisher.publish(&pattern(200_000, 1)).unwrap();
             }
-            let mut other = subscribed(&publisher, Start::Now);
+            let mut other = new_subscriber(&publisher, Start::Now);
             publisher.publish(b"after").unwrap();
             assert_eq!(next(&publisher, &mut other).2, b"after");
             drop(publisher);
