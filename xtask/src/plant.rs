@@ -388,7 +388,7 @@ const PLANTS: &[Plant] = plants! {
         "a slow subscriber is not told what it has lost": "number.saturating_sub(expected)" => "0 * expected"
             fails "a_slow_subscriber_loses_the_oldest_and_learns_their_number";
     }
-    "util/service/src/hub/link/closing.rs": "selvedge-service" "--test=service" {
+    "util/service/src/hub/link/mod.rs": "selvedge-service" "--test=service" {
         "a lost peer is reported as one that has closed": "if self.machine.is_closing() {\n            End::Remote" => "if reason.len() < 9999 {\n            End::Remote"
             fails "an_idle_listener_reports_a_killed_client", "requests_fail_when_their_server_is_killed";
     }

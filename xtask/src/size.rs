@@ -96,7 +96,7 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_170,
+        ceiling: 5_200,
         reason: "",
     },
     Part {

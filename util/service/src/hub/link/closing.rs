@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use selvedge::FiAddr;
 
-use super::Link;
 use crate::End;
 use crate::port::{Key, Port};
 use crate::wire::{Header, Kind};
@@ -13,29 +12,20 @@ use crate::wire::{Header, Kind};
 /// the peer waits for that.
 pub(in crate::hub) const LINGER: Duration = Duration::from_secs(1);
 
-impl Link {
-    /// Until when the payloads of a closed connection may still arrive.
-    pub(in crate::hub) const fn closing_until(&self) -> Option<Instant> {
-        self.closing_until
-    }
+/// The closing of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    /// The number of announced payloads that were posted.
+    pub(super) payloads: u64,
+    /// When a connection that the peer has closed ends, although payloads are still to come.
+    pub(super) until: Option<Instant>,
+}
 
-    /// The end of a connection whose peer is lost.
-    pub(in crate::hub) fn end_of_lost(&self, reason: String) -> End {
-        if self.machine.is_closing() {
-            End::Remote
-        } else {
-            End::Lost(reason)
-        }
-    }
-
+impl Closing {
     /// Ends a connection whose peer has closed it and does not send what it sent before.
-    pub(super) fn check_closing(&mut self) -> Result<(), End> {
-        if !self.machine.is_closing() {
-            return Ok(());
-        }
+    pub(super) fn check(&mut self) -> Result<(), End> {
         let now = Instant::now();
-        let until = *self.closing_until.get_or_insert(now + LINGER);
-        if now < until {
+        if now < *self.until.get_or_insert(now + LINGER) {
             Ok(())
         } else {
             Err(End::Remote)
@@ -69,7 +59,7 @@ mod tests {
 
     /// A peer that closes without the payload that it has announced and counts as sent.
     #[test]
-    fn a_peer_that_keeps_back_what_it_has_sent_is_waited_for_until_a_time() {
+    fn a_peer_that_closes_and_does_not_send_is_lost_after_a_time() {
         let address = format!("shm://closing-{}", std::process::id());
         let listener = Listener::bind(&address).unwrap();
         let options = Options::new();

@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 use selvedge::FiAddr;
 use selvedge::owned::Handle;
 
-use self::closing::send_close;
-use self::posts::Held;
+use self::closing::{Closing, send_close};
+use self::posts::{Post, Posted};
 use super::shared::{Cancellation, Shared};
 use crate::machine::{Event, Machine};
 use crate::port::{Port, Sends};
@@ -36,17 +36,15 @@ pub(in crate::hub) struct Link {
     /// The number by which a repeated `Hello` is recognized.
     pub(in crate::hub) nonce: u64,
     pub(in crate::hub) machine: Machine<Message>,
-    held: VecDeque<Held>,
+    /// Posts that found a full queue.
+    held: VecDeque<Post>,
     /// The receive that fails when the peer ends.
     watch: Option<Handle>,
     bulk_receives: FxHashMap<u64, Handle>,
     sends: Sends,
     /// Messages that were posted, with the number of sends after whose completion they are sent.
     unsent: VecDeque<(u64, u64)>,
-    /// The number of announced payloads that were posted.
-    payloads: u64,
-    /// When a connection that the peer has closed ends, although payloads are still to come.
-    closing_until: Option<Instant>,
+    closing: Closing,
     /// The number of the last message that was sent.
     pub(in crate::hub) last_sent: u64,
     pub(in crate::hub) calls: FxHashMap<u64, Call>,
@@ -81,8 +79,7 @@ impl Link {
             bulk_receives: FxHashMap::default(),
             sends: Sends::default(),
             unsent: VecDeque::new(),
-            payloads: 0,
-            closing_until: None,
+            closing: Closing::default(),
             last_sent: 0,
             calls: FxHashMap::default(),
             active: FxHashMap::default(),
@@ -124,7 +121,9 @@ impl Link {
         while let Some(event) = self.machine.next_event() {
             self.report(event, woken)?;
         }
-        self.check_closing()?;
+        if self.machine.is_closing() {
+            self.closing.check()?;
+        }
         while let Some(held) = self.held.pop_front() {
             if !self.post(held, port)? {
                 self.note_sent(woken);
@@ -134,8 +133,7 @@ impl Link {
         while self.sends.has_room()
             && let Some(output) = self.machine.next_output(Instant::now())
         {
-            let held = self.prepare(output, port)?;
-            if !self.post(held, port)? {
+            if !self.post(Post::new(output, port)?, port)? {
                 break;
             }
         }
@@ -147,6 +145,48 @@ impl Link {
             woken.append(&mut self.message_wakers);
         }
         Ok(())
+    }
+
+    /// Until when the payloads of a closed connection may still arrive.
+    pub(in crate::hub) const fn closing_until(&self) -> Option<Instant> {
+        self.closing.until
+    }
+
+    /// The end of a connection whose peer is lost.
+    pub(in crate::hub) fn end_of_lost(&self, reason: String) -> End {
+        if self.machine.is_closing() {
+            End::Remote
+        } else {
+            End::Lost(reason)
+        }
+    }
+
+    /// Posts; returns whether there was room.
+    fn post(&mut self, post: Post, port: &Port) -> Result<bool, End> {
+        let slot = self.sends.next_slot();
+        let (message, has_completion) = match post.post(port, (self.peer, self.shared.key), slot)? {
+            Posted::Full(post) => {
+                self.held.push_front(post);
+                return Ok(false);
+            }
+            Posted::Receive { number, handle } => {
+                self.bulk_receives.insert(number, handle);
+                return Ok(true);
+            }
+            Posted::Frame {
+                message,
+                has_completion,
+            } => (message, has_completion),
+            Posted::Bulk { message, number } => {
+                self.closing.payloads = number + 1;
+                (message, true)
+            }
+        };
+        let sends = self.sends.post(has_completion);
+        if message > 0 {
+            self.unsent.push_back((message, sends));
+        }
+        Ok(true)
     }
 
     /// Wakes the tasks whose messages are sent.
@@ -196,7 +236,13 @@ impl Link {
             End::Remote | End::Lost(_) | End::Refused(_) => None,
         };
         if let Some(text) = text {
-            send_close(port, self.peer, self.shared.key, self.payloads, text);
+            send_close(
+                port,
+                self.peer,
+                self.shared.key,
+                self.closing.payloads,
+                text,
+            );
         }
         self.machine.abandon();
         self.held.clear();

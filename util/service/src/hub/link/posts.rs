@@ -1,16 +1,15 @@
 //! The posts of a connection: outputs of its machine, and those that found a full queue.
 
-use selvedge::Errno;
-use selvedge::owned::Buf;
+use selvedge::owned::{Buf, Handle};
+use selvedge::{Errno, FiAddr};
 
-use super::Link;
 use crate::machine::{Output, message_number};
-use crate::port::{Port, PostError};
+use crate::port::{Key, Port, PostError};
 use crate::{End, Error, Message};
 
-/// A post that found a full queue.
+/// An output with its buffer.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Post {
     purpose: Purpose,
     /// The number of the message that is sent by this post; 0 for none.
     message: u64,
@@ -26,19 +25,38 @@ enum Purpose {
     Receive(u64),
 }
 
-impl Link {
+/// The result of a post.
+#[derive(Debug)]
+pub(super) enum Posted {
+    Frame {
+        message: u64,
+        has_completion: bool,
+    },
+    Bulk {
+        message: u64,
+        number: u64,
+    },
+    Receive {
+        number: u64,
+        handle: Handle,
+    },
+    /// The queue of the endpoint is full.
+    Full(Post),
+}
+
+impl Post {
     /// The buffers of an output.
-    pub(super) fn prepare(&self, output: Output<Message>, port: &Port) -> Result<Held, End> {
+    pub(super) fn new(output: Output<Message>, port: &Port) -> Result<Self, End> {
         let no_memory = |error: Error| End::Lost(error.to_string());
         Ok(match output {
-            Output::Frame(header, Some(payload)) => Held {
+            Output::Frame(header, Some(payload)) => Self {
                 purpose: Purpose::Frame,
                 message: message_number(&header),
                 buf: payload.into_frame(&header),
             },
             Output::Frame(header, None) => {
                 let empty = port.message(0).map_err(no_memory)?;
-                Held {
+                Self {
                     purpose: Purpose::Frame,
                     // The payload of an announced message is still to be sent.
                     message: 0,
@@ -49,12 +67,12 @@ impl Link {
                 number,
                 message,
                 payload,
-            } => Held {
+            } => Self {
                 purpose: Purpose::Bulk(number),
                 message,
                 buf: payload.into_bulk(),
             },
-            Output::Receive { number, len } => Held {
+            Output::Receive { number, len } => Self {
                 purpose: Purpose::Receive(number),
                 message: 0,
                 buf: port.message(len).map_err(no_memory)?.into_bulk(),
@@ -62,51 +80,42 @@ impl Link {
         })
     }
 
-    /// Posts; returns whether there was room.
-    pub(super) fn post(&mut self, held: Held, port: &Port) -> Result<bool, End> {
-        let (peer, key, slot) = (self.peer, self.shared.key, self.sends.next_slot());
-        let Held {
+    /// Posts; a send has this slot.
+    pub(super) fn post(
+        self,
+        port: &Port,
+        (peer, key): (FiAddr, Key),
+        slot: u32,
+    ) -> Result<Posted, End> {
+        let Self {
             purpose,
             message,
             buf,
-        } = held;
+        } = self;
         let posted = match purpose {
-            Purpose::Frame => port.send_frame(buf, peer, key, slot),
+            Purpose::Frame => {
+                let posted = port.send_frame(buf, peer, key, slot);
+                posted.map(|has_completion| Posted::Frame {
+                    message,
+                    has_completion,
+                })
+            }
             Purpose::Bulk(number) => {
                 let posted = port.send_bulk(buf, peer, key, number, slot);
-                posted.map(|()| true)
+                posted.map(|()| Posted::Bulk { message, number })
             }
             Purpose::Receive(number) => {
                 let posted = port.receive_bulk(buf, peer, key, number);
-                posted.map(|handle| {
-                    self.bulk_receives.insert(number, handle);
-                    false
-                })
+                posted.map(|handle| Posted::Receive { number, handle })
             }
         };
-        match posted {
-            Ok(has_completion) => {
-                if let Purpose::Bulk(number) = purpose {
-                    self.payloads = number + 1;
-                }
-                let sends = self.sends.post(has_completion);
-                if message > 0 {
-                    self.unsent.push_back((message, sends));
-                }
-                Ok(true)
-            }
-            Err(PostError {
-                errno: Errno::Again,
+        posted.or_else(|PostError { errno, buf }| match errno {
+            Errno::Again => Ok(Posted::Full(Self {
+                purpose,
+                message,
                 buf,
-            }) => {
-                self.held.push_front(Held {
-                    purpose,
-                    message,
-                    buf,
-                });
-                Ok(false)
-            }
-            Err(PostError { errno, .. }) => Err(End::Lost(errno.to_string())),
-        }
+            })),
+            _ => Err(End::Lost(errno.to_string())),
+        })
     }
 }
