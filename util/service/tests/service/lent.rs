@@ -158,14 +158,20 @@ fn publications_of_a_killed_publisher_stay_readable() {
 }
 
 #[test]
-fn a_publication_cannot_be_read_after_its_publisher_has_closed() {
+fn a_publication_cannot_be_read_after_its_publisher_or_subscriber_was_dropped() {
     bounded(|| {
         let publisher = Publisher::bind(&name(), 2).unwrap();
         let mut subscriber = new_subscriber(&publisher, Start::Now);
         let publication = publish_to(&publisher, &mut subscriber, 1);
+        let mut other = new_subscriber(&publisher, Start::History);
+        let of_dropped = next_publication(&publisher, &mut other);
+        drop(other);
         drop(publisher);
-        let error = publication.to_vec().unwrap_err();
-        assert!(matches!(error, Error::Ended(_)), "{error}");
+        for publication in [publication, of_dropped] {
+            assert!(publication.is_lent());
+            let error = publication.to_vec().unwrap_err();
+            assert!(matches!(error, Error::Ended(_)), "{error}");
+        }
     });
 }
 

@@ -126,9 +126,9 @@ impl Link {
         self.lending.is_accepted = true;
     }
 
-    /// Whether the peer has payloads that were lent to it.
-    pub(in crate::hub) const fn is_any_lent(&self) -> bool {
-        self.lending.is_any_lent()
+    /// Whether the peer of an open connection has payloads that were lent to it.
+    pub(in crate::hub) fn is_any_lent(&self) -> bool {
+        self.is_open() && self.lending.is_any_lent()
     }
 
     pub(in crate::hub) fn forget_bulk_receive(&mut self, number: u64) {
