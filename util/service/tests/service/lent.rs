@@ -48,7 +48,9 @@ fn long_publications_are_read_in_place_over_shared_memory() {
                     assert_eq!((publication.is_lent(), publication.len()), (is_lent, len));
                     assert!(*publication.bytes().unwrap() == pattern(len, seed));
                     let bytes = in_place(publication);
-                    assert!(bytes == pattern(len, seed) && bytes.as_ptr().addr() % 64 == 0);
+                    assert!(
+                        bytes == pattern(len, seed) && bytes.as_ptr().addr().is_multiple_of(64)
+                    );
                 }
             }
         });
