@@ -17,7 +17,7 @@ fn is_shared(address: &str) -> bool {
 }
 
 /// The bytes of a publication whose publisher and subscriber exist.
-fn in_place(publication: &Publication) -> &[u8] {
+fn slice_of(publication: &Publication) -> &[u8] {
     // SAFETY: publisher and subscribers exist while the tests use the slice, and nothing writes it.
     unsafe { publication.as_slice() }
 }
@@ -31,7 +31,7 @@ fn publish_to(publisher: &Publisher, subscriber: &mut Subscriber, seed: usize) -
 }
 
 #[test]
-fn long_publications_are_read_in_place_over_shared_memory() {
+fn long_publications_are_read_slice_of_over_shared_memory() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 2).unwrap();
@@ -47,7 +47,7 @@ fn long_publications_are_read_in_place_over_shared_memory() {
                     let is_lent = is_shared(&address) && len > 4032;
                     assert_eq!((publication.is_lent(), publication.len()), (is_lent, len));
                     assert!(*publication.bytes().unwrap() == pattern(len, seed));
-                    let bytes = in_place(publication);
+                    let bytes = slice_of(publication);
                     assert!(
                         bytes == pattern(len, seed) && bytes.as_ptr().addr().is_multiple_of(64)
                     );
