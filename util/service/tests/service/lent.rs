@@ -31,7 +31,7 @@ fn publish_to(publisher: &Publisher, subscriber: &mut Subscriber, seed: usize) -
 }
 
 #[test]
-fn long_publications_are_read_slice_of_over_shared_memory() {
+fn long_publications_are_read_from_the_memory_of_the_publisher() {
     for address in addresses() {
         bounded(|| {
             let publisher = Publisher::bind(&address, 2).unwrap();
