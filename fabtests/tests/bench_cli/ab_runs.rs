@@ -235,7 +235,7 @@ fn a_broadcast_by_lending_is_measured_against_sends() {
     let _guard = exclusive();
     let broadcast = ["bench", "-p", "shm", "--receivers", "3"];
     let sizes = part("100000", "8,100000");
-    let options = ["-S", sizes, "-I", "20", "--reps", "1", "--json"];
+    let options = ["-S", sizes, "-I", "20", "-w", "10", "--reps", "1", "--json"];
     let report = run_json(&[&broadcast[..], &options].concat());
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), part(2, 4));
