@@ -231,6 +231,38 @@ fn a_ring_of_more_processes_than_cores_is_measured_against_sockets() {
 }
 
 #[test]
+fn a_broadcast_by_lending_is_measured_against_sends() {
+    let _guard = exclusive();
+    let broadcast = ["bench", "-p", "shm", "--receivers", "3"];
+    let sizes = part("100000", "8,100000");
+    let options = ["-S", sizes, "-I", "20", "-w", "10", "--reps", "1", "--json"];
+    let report = run_json(&[&broadcast[..], &options].concat());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), part(2, 4));
+    for pair in rows.chunks(2) {
+        assert_eq!(text(&pair[0], "manner"), "3 receivers, lent");
+        assert_eq!(text(&pair[1], "manner"), "3 receivers, owned");
+        for row in pair.iter().filter(|row| number(row, "reps") > 0.0) {
+            assert_eq!(text(row, "bench"), "tagged_broadcast");
+            let broadcast = 1e9 / number(row, "msgs_per_s");
+            let mean = number(&row["rtt_ns"], "mean");
+            assert!((mean - broadcast).abs() < 1.0, "{row}");
+        }
+    }
+    for (args, word) in [
+        (&["bench", "--bench", "tagged_broadcast"][..], "--receivers"),
+        (&["bench", "--receivers", "2", "-c"], "leave out -c"),
+        (
+            &["bench", "-p", "tcp", "--receivers", "1", "-S", "8"],
+            "is copied",
+        ),
+    ] {
+        let error = run_failing(args);
+        assert!(error.contains(word), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn bmi_is_measured_against_the_raw_endpoint() {
     let _guard = exclusive();
     for &provider in part(&["shm"][..], &["shm", "tcp"]) {

@@ -5,7 +5,7 @@ use anyhow::ensure;
 
 use super::baseline::{Baseline, SELVEDGE, SOCKETS};
 use super::placement::PairLauncher;
-use crate::comparison::{Contestant, Pairs, Plan, Ring, Senders};
+use crate::comparison::{Contestant, Pairs, Plan, Receivers, Ring, Senders};
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
 
 /// Arguments that select a configuration, which is measured in turns with the plain pair.
@@ -24,6 +24,10 @@ pub(super) struct ContestantArgs {
     #[arg(long, value_name = "N", conflicts_with = "pairs",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     senders: Option<u16>,
+    /// Lend one buffer to N receivers, in turns with sending it to each of them: tagged_broadcast
+    #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "senders", "oversubscribed", "threading", "wait", "posted", "unexpected", "idle_peers", "owned", "lent", "heap"],
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    receivers: Option<u16>,
     /// Run a ring of N processes on the two cores, in turns with the same ring over sockets that
     /// block: tagged_ring
     #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "senders", "wait"],
@@ -57,7 +61,8 @@ impl ContestantArgs {
     /// The benchmarks of a command line that names none: all message benchmarks that these
     /// arguments allow.
     pub(super) fn benches(&self) -> Vec<Bench> {
-        let benches = Bench::MESSAGES.into_iter().chain([Bench::TaggedRing]);
+        let groups = [Bench::TaggedRing, Bench::TaggedBroadcast];
+        let benches = Bench::MESSAGES.into_iter().chain(groups);
         benches
             .filter(|&bench| self.check_bench(bench).is_ok())
             .collect()
@@ -77,11 +82,15 @@ impl ContestantArgs {
         ensure!(
             !has_baseline || only_buffers_differ.is_plain(),
             "--against is measured in turns with one pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected and --idle-peers"
+             --pairs, --senders, --receivers, --posted, --unexpected and --idle-peers"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
             "with --senders messages are not checked: leave out -c"
+        );
+        ensure!(
+            self.receivers.is_none() || !plan.verify,
+            "with --receivers only the ends of messages are checked: leave out -c"
         );
         ensure!(
             self.oversubscribed.is_none_or(|count| count % 2 == 0),
@@ -106,6 +115,10 @@ impl ContestantArgs {
             self.oversubscribed.is_some() == bench.is_ring(),
             "--oversubscribed goes with tagged_ring, not with {bench}"
         );
+        ensure!(
+            self.receivers.is_some() == bench.is_broadcast(),
+            "--receivers goes with tagged_broadcast, not with {bench}"
+        );
         let tagged = matches!(bench, Bench::TaggedBw | Bench::TaggedPingpong);
         ensure!(
             self.posted + self.unexpected == 0 || tagged,
@@ -123,6 +136,7 @@ impl ContestantArgs {
     pub(super) fn is_concurrent(&self) -> bool {
         self.pairs.is_some()
             || self.senders.is_some()
+            || self.receivers.is_some()
             || self.oversubscribed.is_some()
             || self.wait != WaitStrategy::Spin
     }
@@ -170,6 +184,9 @@ impl ContestantArgs {
                     order,
                 )?,
             ]);
+        }
+        if let Some(receivers) = self.receivers {
+            return open_broadcasts(receivers, order, launcher);
         }
         if let Some(count) = self.oversubscribed {
             return self.open_rings(count, &measured_order, launcher);
@@ -249,7 +266,30 @@ impl ContestantArgs {
     }
 }
 
-/// The name of a configuration with several pairs or senders.
+/// Opens the sender that lends its buffer, and the one that sends it, each with its receivers.
+fn open_broadcasts(
+    receivers: u16,
+    order: &OpenOrder,
+    launcher: PairLauncher,
+) -> anyhow::Result<Vec<Contestant>> {
+    let open = |lent: bool| {
+        let config = BenchConfig {
+            owned: true,
+            lent,
+            ..BenchConfig::default()
+        };
+        let order = OpenOrder {
+            config,
+            ..order.clone()
+        };
+        let name = config_name(receivers, "receivers", &order);
+        let pairs = launcher.start_pairs(receivers)?;
+        Receivers::open(SELVEDGE.to_owned(), name, pairs, &order)
+    };
+    Ok(vec![open(true)?, open(false)?])
+}
+
+/// The name of a configuration with several pairs, senders or receivers.
 fn config_name(count: u16, noun: &str, order: &OpenOrder) -> String {
     let config = order.config.name();
     let noun = if count == 1 {

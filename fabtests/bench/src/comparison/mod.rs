@@ -12,7 +12,7 @@ mod row;
 pub mod stored;
 mod versus;
 
-pub use concurrent::{Pairs, Ring, Senders};
+pub use concurrent::{Pairs, Receivers, Ring, Senders};
 pub use contestant::{Contestant, Measured, Runner};
 pub use draft::Draft;
 pub use external::{CompiledProgram, Iceoryx2, Mpi};

@@ -61,8 +61,8 @@ impl Plan {
         } else {
             Counts::for_size(point.size)
         };
-        if point.bench.is_ring() {
-            counts = RING_COUNTS;
+        if point.bench.is_timed_singly() {
+            counts = SINGLY_TIMED_COUNTS;
         } else if self.is_long {
             counts.batch *= LONG_RUN_FACTOR;
             counts.singles = 0;
@@ -110,9 +110,9 @@ fn window_counts(bytes: usize) -> Counts {
     }
 }
 
-/// Exchanges of a run in a ring: enough for a 99th percentile, and few enough for a ring in which an
-/// exchange takes a time slice.
-const RING_COUNTS: Counts = Counts {
+/// Exchanges of a run in a ring, and broadcasts: enough for a 99th percentile, and few enough for a
+/// ring in which an exchange takes a time slice.
+const SINGLY_TIMED_COUNTS: Counts = Counts {
     warmup: 500,
     batch: 0,
     singles: 4000,

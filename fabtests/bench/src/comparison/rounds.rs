@@ -87,7 +87,7 @@ fn measure_round(
         Bench::RmaGet => Flow::Get,
         Bench::RmaBw | Bench::RmaReadBw => Flow::Copies,
         Bench::AtomicAdd | Bench::AtomicFetchAdd => Flow::Add,
-        bench if bench.is_pingpong() || bench.is_ring() => Flow::RoundTrip,
+        bench if bench.is_pingpong() || bench.is_timed_singly() => Flow::RoundTrip,
         _ => Flow::Stream,
     };
     let mut before = distance(probe_pair)?;

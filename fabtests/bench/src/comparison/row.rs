@@ -43,7 +43,8 @@ pub struct Row {
     pub window: usize,
     /// Whether messages were sent by inject.
     pub inject: bool,
-    /// Time of a round trip, or of an exchange in a ring, in nanoseconds; `null` for streams.
+    /// Time of a round trip, of an exchange in a ring, or of a broadcast, in nanoseconds; `null` for
+    /// streams.
     pub rtt_ns: Option<Timing>,
     /// Millions of bytes per second, in one direction.
     pub mbps: f64,
@@ -156,7 +157,7 @@ impl Row {
             .collect();
         let times = figures(&kept, |run| run.value.timing.mean);
         let is_pingpong = order.bench.is_pingpong();
-        let has_times = is_pingpong || order.bench.is_ring();
+        let has_times = is_pingpong || order.bench.is_timed_singly();
         let messages = if is_pingpong { 2.0 } else { 1.0 };
         let message_ns = median(&times) / messages;
         let runs_ns: Vec<_> = times.iter().map(|time| time / messages).collect();

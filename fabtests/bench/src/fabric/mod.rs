@@ -15,7 +15,7 @@ mod posting;
 mod remote;
 pub mod text_message;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use self::messages::message_api::{Tagged, Untagged};
 use crate::measure::clock::Clock;
@@ -61,6 +61,7 @@ pub fn run(
         Bench::TaggedBw | Bench::TaggedBibw | Bench::TaggedMixed => {
             messages::bandwidth::run::<Tagged>(endpoint, side, clock, order)
         }
+        Bench::TaggedBroadcast => bail!("tagged_broadcast runs over the safe layer alone"),
         _ => remote::run(endpoint, side, clock, order),
     }
 }

@@ -81,9 +81,7 @@ pub fn run(args: &Args, open_backend: Option<OpenBackend>) -> anyhow::Result<()>
             Ok(Value::Null)
         }
         Order::Peers(addresses) => {
-            open_endpoint(&mut endpoint)?
-                .fabric()?
-                .set_peers(&addresses)?;
+            open_endpoint(&mut endpoint)?.set_peers(&addresses)?;
             Ok(Value::Null)
         }
         Order::Bench(order) => {
@@ -171,8 +169,17 @@ impl RoleEndpoint {
                 endpoint.set_peer(address)?;
                 fabric::add_background_load(endpoint)
             }
-            Self::Owned(endpoint) => endpoint.set_peer(address),
+            Self::Owned(endpoint) => endpoint.add_peer(address),
             Self::Backend(backend) => backend.set_peer(address),
+        }
+    }
+
+    fn set_peers(&mut self, addresses: &[String]) -> anyhow::Result<()> {
+        match self {
+            Self::Owned(endpoint) => addresses
+                .iter()
+                .try_for_each(|address| endpoint.add_peer(address)),
+            _ => self.fabric()?.set_peers(addresses),
         }
     }
 

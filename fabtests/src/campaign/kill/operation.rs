@@ -46,9 +46,9 @@ pub(crate) enum Action {
     Wake,
     /// Parks.
     Park,
-    /// Closes the endpoint, with operations outstanding. If their message was in the shared heap,
-    /// its memory is overwritten then.
-    Close,
+    /// Closes the endpoint, with operations outstanding; the number is the length of their message.
+    /// If it was in the shared heap, its memory is overwritten then.
+    Close(usize),
 }
 
 /// Every operation.
@@ -123,7 +123,8 @@ pub(crate) const OPERATIONS: [Operation; 40] = [
     on_heap("send-heap", Action::Send(Kind::Tagged, 100_000)),
     on_heap("send-heap-fork", Action::SendAndFork(100_000)),
     on_heap("send-heap-free", Action::SendAndFree(100_000)),
-    on_heap("close-heap", Action::Close),
+    // The partner copies for longer than the target takes to close.
+    on_heap("close-heap", Action::Close(4 << 20)),
     on_heap("receive-heap", Action::Receive(Kind::Tagged, 100_000)),
     on_heap(
         "write-heap",
@@ -136,7 +137,7 @@ pub(crate) const OPERATIONS: [Operation; 40] = [
     on_heap("be-read-heap", Action::Serve(Access::Read, 65_536)),
     auto("wake", Action::Wake),
     auto("park", Action::Park),
-    auto("close", Action::Close),
+    auto("close", Action::Close(100_000)),
 ];
 
 const fn auto(name: &'static str, action: Action) -> Operation {
@@ -198,6 +199,14 @@ impl Operation {
         }
     }
 
+    /// The length of the longest message of the target.
+    pub(crate) fn longest_message(&self) -> usize {
+        match self.action {
+            Action::Close(len) => len,
+            _ => self.sends().map_or(0, |(_, len)| len).max(8),
+        }
+    }
+
     /// Returns whether the target's operation ends without progress of its partner.
     pub(crate) fn needs_no_partner(&self) -> bool {
         let needs = |(kind, len)| matches!(kind, Kind::Delivered | Kind::Lent) || len > 4096;
@@ -220,7 +229,7 @@ impl Operation {
     pub(crate) fn slowness(&self) -> u64 {
         match self.action {
             Action::SendAndFork(_) | Action::SendAndFree(_) => 10,
-            Action::Close if self.is_on_heap => 10,
+            Action::Close(_) if self.is_on_heap => 10,
             _ => 1,
         }
     }

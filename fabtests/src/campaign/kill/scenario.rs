@@ -57,8 +57,6 @@ const FROM_TARGET: TagMatch = TagMatch {
     tag: 0,
     ignore: 0x7fff_ffff_0000_ffff,
 };
-/// Size of a receive buffer: the largest message of a target.
-const LARGEST: usize = 100_000;
 /// Number of receives: for a target's messages, and for one more that must not arrive.
 const RECEIVES: usize = 3;
 /// Names of the operations that need a target that runs to its end.
@@ -266,13 +264,13 @@ impl Scenario {
     /// # Errors
     /// The error of a post.
     pub(crate) fn post_receives(&mut self, count: usize) -> anyhow::Result<()> {
+        let (source, len) = (FiAddr::UNSPEC, self.operation.longest_message());
         for _ in 0..count {
-            let source = FiAddr::UNSPEC;
-            let tagged = self.endpoint.trecv(source, LARGEST, FROM_TARGET)?;
+            let tagged = self.endpoint.trecv(source, len, FROM_TARGET)?;
             self.operations.receives.push(tagged);
         }
         if matches!(self.operation.sends(), Some((kind, _)) if !kind.is_tagged()) {
-            let untagged = self.endpoint.recv(FiAddr::UNSPEC, LARGEST)?;
+            let untagged = self.endpoint.recv(source, len)?;
             self.operations.receives.push(untagged);
         }
         Ok(())
@@ -408,7 +406,8 @@ impl Scenario {
         );
         let most = usize::from(self.operation.is_connected())
             + usize::from(
-                self.operation.sends().is_some() || self.operation.action == Action::Close,
+                self.operation.sends().is_some()
+                    || matches!(self.operation.action, Action::Close(_)),
             );
         ensure!(
             received.len() <= most,
@@ -450,7 +449,7 @@ impl Scenario {
     /// # Errors
     /// An operation failed, or the target does not end in time.
     pub(crate) fn run_to_end(&mut self, mut traced: TracedProcess) -> anyhow::Result<()> {
-        let is_closing = matches!(self.operation.action, Action::Close);
+        let is_closing = matches!(self.operation.action, Action::Close(_));
         if !is_closing {
             if !self.operation.is_connected() {
                 self.send(

@@ -76,8 +76,8 @@ pub(crate) fn attempt(
     fault: Fault,
     random: &mut Random,
 ) -> anyhow::Result<Observation> {
-    let allows_late_receives =
-        operation.needs_no_partner() && !matches!(operation.action, Action::Close | Action::Wake);
+    let allows_late_receives = operation.needs_no_partner()
+        && !matches!(operation.action, Action::Close(_) | Action::Wake);
     let has_late_receives = allows_late_receives && random.flip();
     let is_traced = !matches!(point, Point::After(_));
     let mut traced = scenario.start_target(is_traced, has_late_receives)?;
@@ -125,7 +125,7 @@ pub(crate) fn attempt(
             scenario.check_memory(is_completed)?;
             let survived = scenario.survived();
             // A target that closes has posted a receive for its partner's message.
-            let most = usize::from(operation.action == Action::Close);
+            let most = usize::from(matches!(operation.action, Action::Close(_)));
             ensure!(
                 survived <= most,
                 "{survived} operations succeeded that need a running target; the maximum is {most}"

@@ -68,8 +68,8 @@ impl Role for Config {
         if operation.is_connected() {
             target.connect()?;
         }
-        if operation.action == Action::Close {
-            return target.close();
+        if let Action::Close(len) = operation.action {
+            return target.close(len);
         }
         if operation.action != Action::Open {
             target.run_operation()?;
@@ -169,10 +169,10 @@ impl Target {
         }
     }
 
-    fn close(mut self) -> anyhow::Result<()> {
+    fn close(mut self, len: usize) -> anyhow::Result<()> {
         self.post_receive(self.stamp(number::FROM_PARTNER), 8)?;
         let stamp = self.stamp(number::OPERATION);
-        let mut bytes = message::write(stamp, 100_000);
+        let mut bytes = message::write(stamp, len);
         let on_heap = self.sent_bytes(&mut bytes)?;
         // The queues are empty, so there is room.
         self.endpoint

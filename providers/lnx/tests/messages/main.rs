@@ -12,6 +12,8 @@ mod completions;
 #[path = "../../../shm/tests/messages/counters.rs"]
 mod counters;
 mod hostile;
+#[path = "../../../tcp/tests/messages/lent.rs"]
+mod lent;
 #[path = "../../../shm/tests/messages/matching.rs"]
 mod matching;
 #[path = "../../../shm/tests/messages/model.rs"]

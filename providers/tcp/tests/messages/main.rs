@@ -12,6 +12,7 @@ mod completions;
 mod contexts;
 #[path = "../../../shm/tests/messages/counters.rs"]
 mod counters;
+mod lent;
 #[path = "../../../shm/tests/messages/matching.rs"]
 mod matching;
 #[path = "../../../shm/tests/messages/model.rs"]

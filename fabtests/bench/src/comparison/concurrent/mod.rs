@@ -1,9 +1,10 @@
-//! Concurrent runs of more than two processes: several pairs, several senders to one receiver, or a
-//! ring.
+//! Concurrent runs of more than two processes: several pairs, several senders to one receiver, one
+//! sender to several receivers, or a ring.
 //!
 //! Figures are totals. Pairs take turns on the cores. The time of a message is therefore the time
 //! from the first start to the last end, divided by the number of all messages.
 
+mod receivers;
 mod ring;
 
 use std::thread;
@@ -17,6 +18,7 @@ use crate::fabric::{BenchOrder, OpenOrder, Opened, WaitStrategy};
 use crate::measure::timing::Timing;
 use crate::pair::{Order, Pair, RunResult};
 
+pub use receivers::Receivers;
 pub use ring::Ring;
 
 /// Several pairs that run the same benchmark independently.

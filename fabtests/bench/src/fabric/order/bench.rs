@@ -28,6 +28,8 @@ pub enum Bench {
     /// Exchanges in a ring of processes: each sends a tagged message to its right neighbour and
     /// receives one from its left neighbour.
     TaggedRing,
+    /// Broadcasts of one buffer of the safe layer to several receivers by tagged messages.
+    TaggedBroadcast,
     /// Round trips of puts into the domain's memory; each target polls its memory for the put.
     RmaPut,
     /// Consecutive gets out of the domain's memory. A get of up to 64 bytes reads a line that the
@@ -47,7 +49,7 @@ pub enum Bench {
 
 impl Bench {
     /// All benchmarks.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
@@ -56,6 +58,7 @@ impl Bench {
         Self::TaggedBibw,
         Self::TaggedMixed,
         Self::TaggedRing,
+        Self::TaggedBroadcast,
         Self::RmaPut,
         Self::RmaGet,
         Self::RmaWritePingpong,
@@ -83,6 +86,7 @@ impl Bench {
             Self::TaggedBibw => "tagged_bibw",
             Self::TaggedMixed => "tagged_mixed",
             Self::TaggedRing => "tagged_ring",
+            Self::TaggedBroadcast => "tagged_broadcast",
             Self::RmaPut => "rma_put",
             Self::RmaGet => "rma_get",
             Self::RmaWritePingpong => "rma_write_pingpong",
@@ -125,9 +129,19 @@ impl Bench {
         matches!(self, Self::TaggedMixed)
     }
 
-    /// Whether the benchmark measures exchanges in a ring. Their times are not halved.
+    /// Whether the benchmark measures exchanges in a ring.
     pub const fn is_ring(self) -> bool {
         matches!(self, Self::TaggedRing)
+    }
+
+    /// Whether the benchmark measures broadcasts to several receivers.
+    pub const fn is_broadcast(self) -> bool {
+        matches!(self, Self::TaggedBroadcast)
+    }
+
+    /// Whether each exchange of several processes is timed by itself. The times are not halved.
+    pub const fn is_timed_singly(self) -> bool {
+        self.is_ring() || self.is_broadcast()
     }
 
     /// Whether the benchmark measures atomics.
@@ -157,6 +171,7 @@ impl Bench {
                 | Self::TaggedBibw
                 | Self::TaggedMixed
                 | Self::TaggedRing
+                | Self::TaggedBroadcast
         )
     }
 }

@@ -1,4 +1,7 @@
-//! Round trips over the safe layer, [`selvedge::owned`], whose operations take buffers by value.
+//! Round trips and broadcasts over the safe layer, [`selvedge::owned`], whose operations take
+//! buffers by value.
+
+mod broadcast;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +12,7 @@ use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, all
 
 use super::Side;
 use super::exchange::{self, Completion, Messages};
-use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, ends, pattern};
+use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, WaitStrategy, discover, ends, pattern};
 use crate::machine::cpu::Idle;
 use crate::measure::clock::Clock;
 use crate::measure::timing::Timing;
@@ -22,7 +25,8 @@ pub(super) struct OwnedEndpoint {
     av: Arc<dyn AddressVector>,
     info: Info,
     address: Address,
-    peer: FiAddr,
+    /// The peers to send to: one in round trips.
+    peers: Vec<FiAddr>,
     idle: Idle,
     /// Whether buffers lie in memory that the domain allocates.
     special: bool,
@@ -50,8 +54,11 @@ impl OwnedEndpoint {
             domain,
             av,
             info,
-            peer: FiAddr::UNSPEC,
-            idle,
+            peers: Vec::new(),
+            idle: match order.config.wait {
+                WaitStrategy::Yield => Idle::Yield,
+                _ => idle,
+            },
             special: order.special,
             lent: order.config.lent,
             open_ns,
@@ -78,13 +85,14 @@ impl OwnedEndpoint {
         }
     }
 
-    /// Sets the peer to send to.
+    /// Adds a peer to send to.
     ///
     /// # Errors
     /// When the address cannot be parsed, or belongs to another provider.
-    pub(super) fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
+    pub(super) fn add_peer(&mut self, address: &str) -> anyhow::Result<()> {
         let peer = self.av.insert_one(&address.parse()?);
-        self.peer = peer.with_context(|| format!("cannot insert address {address:?}"))?;
+        let peer = peer.with_context(|| format!("cannot insert address {address:?}"))?;
+        self.peers.push(peer);
         Ok(())
     }
 
@@ -101,7 +109,11 @@ impl OwnedEndpoint {
         match order.bench {
             Bench::MsgPingpong => run::<false>(self, side, clock, order),
             Bench::TaggedPingpong => run::<true>(self, side, clock, order),
-            bench => bail!("the safe layer has no {bench}: choose msg_pingpong or tagged_pingpong"),
+            Bench::TaggedBroadcast => broadcast::run(self, side, clock, order),
+            bench => bail!(
+                "the safe layer has no {bench}: choose msg_pingpong, tagged_pingpong or \
+                 tagged_broadcast"
+            ),
         }
     }
 }
@@ -120,6 +132,7 @@ fn run<const IS_TAGGED: bool>(
     params.inject &= !is_lent;
     let mut messages = OwnedMessages::<IS_TAGGED> {
         endpoint,
+        peer: *endpoint.peers.first().context("no peer")?,
         completions: Completions::with_capacity(1),
         rx_pool,
         verify: params.verify,
@@ -141,6 +154,7 @@ fn buffer(pool: &Pool, size: usize) -> anyhow::Result<Buf> {
 /// The message API of the safe layer.
 struct OwnedMessages<'a, const IS_TAGGED: bool> {
     endpoint: &'a OwnedEndpoint,
+    peer: FiAddr,
     /// The last completion: each poll reads at most one.
     completions: Completions,
     /// The pool of the receive buffers.
@@ -224,7 +238,7 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
             self.lent += 1;
             ends::write(&mut buf, self.lent);
         }
-        let OwnedEndpoint { peer, lent, .. } = *self.endpoint;
+        let (peer, lent) = (self.peer, self.endpoint.lent);
         self.post(buf, "send", |ep, buf| match (IS_TAGGED, lent) {
             (true, true) => ep.tlend(buf, peer, TAG, SENT),
             (true, false) => ep.tsend(buf, peer, TAG, SENT),
@@ -235,12 +249,12 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
 
     #[inline]
     fn inject(&mut self, message: &Buf) -> anyhow::Result<()> {
-        let OwnedEndpoint { ep, peer, .. } = self.endpoint;
+        let (ep, peer) = (&self.endpoint.ep, self.peer);
         loop {
             let injected = if IS_TAGGED {
-                ep.tinject(message, *peer, TAG, None)
+                ep.tinject(message, peer, TAG, None)
             } else {
-                ep.inject(message, *peer, None)
+                ep.inject(message, peer, None)
             };
             match injected {
                 Ok(()) => return Ok(()),
