@@ -131,7 +131,7 @@ impl Link {
             }
         }
         while self.sends.has_room()
-            && let Some(output) = self.machine.next_output(Instant::now())
+            && let Some(output) = self.machine.next_output(Instant::now)
         {
             if !self.post(Post::new(output, port)?, port)? {
                 break;
