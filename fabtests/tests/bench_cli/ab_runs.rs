@@ -182,6 +182,28 @@ fn the_safe_layer_is_measured_against_the_raw_endpoint() {
 }
 
 #[test]
+fn the_service_layer_is_measured_against_the_raw_endpoint_and_eventfds() {
+    let _guard = exclusive();
+    let option_sets: [(&[&str], _); 3] = [
+        (&["-c"], "raw"),
+        (&["--wait", "fd"], "eventfd"),
+        (&["-p", "tcp", "--wait", "sleep"], "eventfd"),
+    ];
+    for (options, other) in option_sets {
+        let base = ["bench", "--service", "--bench", "msg_pingpong"];
+        let base = [&base[..], &["-S", "64,100000", "-I", "20"]].concat();
+        let report = run_json(&[&base[..], &["--reps", "1", "--json"], options].concat());
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 4);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "manner").starts_with("service"));
+            let names = [text(&pair[1], "manner"), text(&pair[1], "provider")];
+            assert!(names.contains(&other), "{names:?}");
+        }
+    }
+}
+
+#[test]
 fn buffers_in_the_shared_heap_are_measured_against_ordinary_memory() {
     let _guard = exclusive();
     let bench = part(

@@ -52,6 +52,11 @@ pub(super) struct ContestantArgs {
     /// Lend the messages (safe layer), in turns with sending them: msg_pingpong, tagged_pingpong
     #[arg(long, conflicts_with_all = ["owned", "heap", "pairs", "senders", "posted", "unexpected", "idle_peers", "wait"])]
     lent: bool,
+    /// Exchange requests and responses of the service layer over shm or tcp, in turns with the raw
+    /// endpoint: msg_pingpong, tagged_pingpong. With --wait sleep its calls block, with --wait fd
+    /// tokio waits, in turns with eventfds
+    #[arg(long, conflicts_with_all = ["owned", "lent", "heap", "pairs", "senders", "posted", "unexpected", "idle_peers", "threading"])]
+    service: bool,
     /// Allocate the buffers from the shared heap, in turns with ordinary memory
     #[arg(long, conflicts_with_all = ["owned", "pairs", "senders", "wait"])]
     heap: bool,
@@ -77,6 +82,7 @@ impl ContestantArgs {
             owned: false,
             lent: false,
             heap: false,
+            service: false,
             ..self.clone()
         };
         ensure!(
@@ -107,9 +113,9 @@ impl ContestantArgs {
             "--senders goes with tagged_bw, not with {bench}"
         );
         ensure!(
-            !(self.owned || self.lent)
+            !(self.owned || self.lent || self.service)
                 || matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
-            "--owned and --lent go with msg_pingpong and tagged_pingpong, not with {bench}"
+            "--owned, --lent and --service go with msg_pingpong and tagged_pingpong, not with {bench}"
         );
         ensure!(
             self.oversubscribed.is_some() == bench.is_ring(),
@@ -150,6 +156,7 @@ impl ContestantArgs {
             idle_peers: self.idle_peers as usize,
             owned: self.owned || self.lent,
             lent: self.lent,
+            service: self.service,
             heap: self.heap,
         }
     }
@@ -191,7 +198,7 @@ impl ContestantArgs {
         if let Some(count) = self.oversubscribed {
             return self.open_rings(count, &measured_order, launcher);
         }
-        if self.is_concurrent() {
+        if self.is_concurrent() && !self.service {
             let pairs = self.pairs.unwrap_or(1);
             return Ok(vec![
                 Pairs::open(
@@ -223,6 +230,21 @@ impl ContestantArgs {
                 // The raw endpoint has the threading level of the safe layer's endpoint.
                 let mut order = measured_order;
                 order.config.owned = false;
+                let raw = Contestant::open(name(), launcher.start_pair()?, &order)?;
+                Some(raw.with_config("raw".to_owned()))
+            }
+            Self {
+                service: true,
+                wait,
+                ..
+            } if *wait != WaitStrategy::Spin => {
+                let pair = launcher.start_pair()?;
+                Some(Contestant::eventfd("the system".to_owned(), pair))
+            }
+            Self { service: true, .. } => {
+                let mut order = measured_order;
+                order.config.service = false;
+                order.config.threading = ThreadingLevel::Safe;
                 let raw = Contestant::open(name(), launcher.start_pair()?, &order)?;
                 Some(raw.with_config("raw".to_owned()))
             }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use crate::fabric::{BenchOrder, OpenOrder, Opened};
+use crate::limits::{Outcome, Probe};
 use crate::measure::timing::Timing;
 use crate::pair::{Order, Pair};
 
@@ -59,7 +60,34 @@ impl Runner for Pair {
     }
 }
 
+/// Two processes that wake each other by eventfds, one word for each message.
+#[derive(Debug)]
+struct Wakes(Pair);
+
+impl Runner for Wakes {
+    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
+        match self
+            .0
+            .measure(&Order::Probe(Probe::EventFd, order.counts))?
+        {
+            Outcome::Took(timing) => Ok(Measured::from_timing(timing)),
+            Outcome::Refused(reason) => bail!("eventfds are not measured: {reason}"),
+        }
+    }
+}
+
 impl Contestant {
+    /// The limit of processes that wait: eventfds of the system, without a message.
+    pub fn eventfd(implementation: String, pair: Pair) -> Self {
+        let opened = Opened {
+            provider: "eventfd".to_owned(),
+            address: String::new(),
+            inject_size: 0,
+            open_ns: 0,
+        };
+        Self::new(implementation, opened, Box::new(Wakes(pair)))
+    }
+
     /// A contestant with open endpoints.
     pub fn new(implementation: String, opened: Opened, runner: Box<dyn Runner>) -> Self {
         Self {

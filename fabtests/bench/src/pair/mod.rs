@@ -12,6 +12,7 @@ mod launched;
 mod order;
 mod owned;
 pub mod role;
+mod service;
 mod side;
 mod socket_ring;
 

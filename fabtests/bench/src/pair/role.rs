@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::handover;
 use super::owned::OwnedEndpoint;
+use super::service::Service;
 use super::socket_ring::SocketRing;
 use super::{Order, Reply, RunResult, Side};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, Opened};
@@ -139,6 +140,9 @@ impl RoleEndpoint {
         }
         if order.sockets {
             return Ok(Self::Backend(Box::new(SocketRing::open()?)));
+        }
+        if order.config.service {
+            return Ok(Self::Backend(Box::new(Service::open(order, idle)?)));
         }
         if order.config.owned {
             return Ok(Self::Owned(Box::new(OwnedEndpoint::open(order, idle)?)));

@@ -45,8 +45,7 @@ impl Peer {
 
     /// The length of the longest message that the peer receives, in bytes.
     pub fn max_message(&self) -> usize {
-        let limit = self.hub.remote_limit(&self.shared).unwrap_or_default();
-        usize::try_from(limit).unwrap_or(usize::MAX)
+        usize::try_from(self.shared.remote_limit).unwrap_or(usize::MAX)
     }
 
     /// A message of `len` zeros, to be filled and sent without a copy.

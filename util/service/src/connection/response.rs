@@ -68,10 +68,12 @@ impl Step for Response<'_> {
                 Err(error) => return Some(Err(error)),
             };
             let limit = (self.deadline, self.timeout);
-            match hub.request(shared, message, limit) {
-                Ok(id) => self.stage = Stage::Sent(id),
+            let (id, outcome) = match hub.await_request(shared, message, limit, waker) {
+                Ok(queued) => queued,
                 Err(error) => return Some(Err(error)),
-            }
+            };
+            self.stage = outcome.as_ref().map_or(Stage::Sent(id), |_| Stage::Done);
+            return outcome;
         }
         let Stage::Sent(id) = self.stage else {
             return Some(Err(Error::Ended(End::Local)));

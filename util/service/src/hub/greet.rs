@@ -13,10 +13,10 @@ use crate::{Error, Message};
 
 /// The time between two attempts at a server that is not there.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The time after which a silent server's next address is tried.
+/// The time after which the next address of a silent server is tried, or its only one again: a server
+/// that took the greeting may have died, and another one may have its name. A server ignores the
+/// second greeting of a connected client.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The time after which the only address of a silent server is tried again.
-const SETTLED: Duration = Duration::from_secs(3600);
 /// The maximum number of connections of a listener. Further clients are refused.
 const CONNECTIONS_MAX: usize = 8192;
 /// The key of a peer without a connection.
@@ -47,11 +47,8 @@ impl State {
         let Some(&(port, peer, _)) = attempts.targets.get(index) else {
             return;
         };
-        let is_only = attempts.targets.len() == 1;
         let nonce = attempts.nonce;
-        // A server that is the only one responds when it can: its client does not send again.
-        let pause = if is_only { SETTLED } else { SILENCE };
-        let at = now + pause;
+        let at = now + SILENCE;
         self.attempts.next_at = Some(at);
         self.sweep_at(at);
         self.send_greeting(ports, (port, peer), Kind::Hello, nonce);

@@ -204,10 +204,11 @@ impl Hub {
         is_active
     }
 
-    /// Notes that the timer has to be set again.
-    fn timer_expired(&self) {
+    /// Takes the event of the timer, if it is due. It has to be set again then.
+    fn take_expiration(&self) {
         let mut locked = self.lock();
-        if locked.timer.is_some_and(|at| at <= Instant::now()) {
+        let is_due = locked.timer.is_some_and(|at| at <= Instant::now());
+        if is_due && self.parker.take_expiration() {
             locked.timer = None;
         }
     }

@@ -21,6 +21,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 const NO_REQUESTS: &[u8] =
     b"the server receives a stream of messages on this connection, no requests";
 
+/// The result of a request: the response, or the reason why there is none.
+pub(crate) type Outcome = Result<Body, Error>;
+
 /// Something that a listener reports.
 #[derive(Debug)]
 pub(crate) enum Report {
@@ -137,50 +140,29 @@ impl Hub {
         &self,
         shared: &Shared,
         message: Message,
-        (deadline, timeout): (Option<Instant>, Duration),
+        limit: (Option<Instant>, Duration),
     ) -> Result<u64, Error> {
+        self.with(|state, ports| queue_request(state, ports, shared, message, limit))
+    }
+
+    /// As [`Self::request`]. Returns the outcome as well, if there is one already; `waker` is woken
+    /// when there is one later.
+    pub(crate) fn await_request(
+        &self,
+        shared: &Shared,
+        message: Message,
+        limit: (Option<Instant>, Duration),
+        waker: Option<&Waker>,
+    ) -> Result<(u64, Option<Outcome>), Error> {
         self.with(|state, ports| {
-            let link = open_link(state, shared)?;
-            check_length(link, &message)?;
-            let id = link.machine.request(message.into(), deadline);
-            let call = Call {
-                waker: None,
-                outcome: None,
-                deadline,
-                timeout,
-            };
-            link.calls.insert(id, call);
-            if let Some(at) = deadline {
-                state.sweep_at(at);
-            }
-            state.pump(ports, shared.key.index as usize);
-            Ok(id)
+            let id = queue_request(state, ports, shared, message, limit)?;
+            Ok((id, take_outcome(state, shared.key, id, waker)))
         })
     }
 
     /// The outcome of a request.
-    pub(crate) fn outcome(
-        &self,
-        key: Key,
-        id: u64,
-        waker: Option<&Waker>,
-    ) -> Option<Result<Body, Error>> {
-        self.with(|state, _| {
-            let ended = Some(Err(Error::Ended(End::Local)));
-            let Some(link) = state.link(key) else {
-                return ended;
-            };
-            let Some(call) = link.calls.get_mut(&id) else {
-                return ended;
-            };
-            let outcome = call.outcome.take();
-            if outcome.is_some() {
-                link.calls.remove(&id);
-            } else {
-                call.waker = waker.cloned();
-            }
-            outcome
-        })
+    pub(crate) fn outcome(&self, key: Key, id: u64, waker: Option<&Waker>) -> Option<Outcome> {
+        self.with(|state, _| take_outcome(state, key, id, waker))
     }
 
     /// Forgets a request. The peer learns of it if it has not responded.
@@ -306,12 +288,6 @@ impl Hub {
         });
     }
 
-    /// The limit of the peer for the length of a message.
-    pub(crate) fn remote_limit(&self, shared: &Shared) -> Option<u64> {
-        let limit = |link: &mut Link| link.machine.remote_limit();
-        self.with(|state, _| state.link(shared.key).map(limit))
-    }
-
     /// Ends a connection, and wakes those that wait for it.
     pub(crate) fn end(&self, shared: &Shared) {
         self.with(|state, ports| {
@@ -333,6 +309,49 @@ impl Hub {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while self.poll() && Instant::now() < deadline {}
     }
+}
+
+/// Queues a request, and posts what the connection can send. Returns the number of the request.
+fn queue_request(
+    state: &mut State,
+    ports: &[Port],
+    shared: &Shared,
+    message: Message,
+    (deadline, timeout): (Option<Instant>, Duration),
+) -> Result<u64, Error> {
+    let link = open_link(state, shared)?;
+    check_length(link, &message)?;
+    let id = link.machine.request(message.into(), deadline);
+    let call = Call {
+        waker: None,
+        outcome: None,
+        deadline,
+        timeout,
+    };
+    link.calls.insert(id, call);
+    if let Some(at) = deadline {
+        state.sweep_at(at);
+    }
+    state.pump(ports, shared.key.index as usize);
+    Ok(id)
+}
+
+/// Takes the outcome of a request, or has `waker` woken when there is one.
+fn take_outcome(state: &mut State, key: Key, id: u64, waker: Option<&Waker>) -> Option<Outcome> {
+    let ended = Some(Err(Error::Ended(End::Local)));
+    let Some(link) = state.link(key) else {
+        return ended;
+    };
+    let Some(call) = link.calls.get_mut(&id) else {
+        return ended;
+    };
+    let outcome = call.outcome.take();
+    if outcome.is_some() {
+        link.calls.remove(&id);
+    } else {
+        call.waker = waker.cloned();
+    }
+    outcome
 }
 
 /// Takes the oldest message or request of a connection.
@@ -366,7 +385,7 @@ fn open_link<'a>(state: &'a mut State, shared: &Shared) -> Result<&'a mut Link, 
 }
 
 fn check_length(link: &Link, message: &Message) -> Result<(), Error> {
-    let (len, limit) = (message.len(), link.machine.remote_limit());
+    let (len, limit) = (message.len(), link.shared.remote_limit);
     if len as u64 > limit {
         return Err(Error::TooLarge { len, limit });
     }

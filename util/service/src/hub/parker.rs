@@ -1,6 +1,7 @@
 //! `Parker`: one descriptor for everything that a hub waits for.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,6 +20,8 @@ pub(super) struct Parker {
     epoll: Epoll,
     timer: TimerFd,
     event: EventFd,
+    /// Whether the event was signalled and not taken.
+    is_signalled: AtomicBool,
 }
 
 impl Parker {
@@ -33,6 +36,7 @@ impl Parker {
                     TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
                 )?,
                 event: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+                is_signalled: AtomicBool::new(false),
             })
         };
         let parker = open().map_err(failed)?;
@@ -71,14 +75,23 @@ impl Parker {
     pub(super) fn signal(&self) {
         // A full counter is readable, too.
         let _ = self.event.write(1);
+        // After the write: a thread that takes the signal finds the counter that it is to clear.
+        self.is_signalled.store(true, Ordering::Release);
     }
 
-    /// Takes the events of the timer and of [`Self::signal`].
-    pub(super) fn drain(&self) {
-        let _ = self.event.read();
-        // Blocks on a timer that has not expired, unless the descriptor does not.
+    /// Takes the event of [`Self::signal`]. Without one, the call is no system call.
+    pub(super) fn take_signal(&self) {
+        if self.is_signalled.load(Ordering::Acquire)
+            && self.is_signalled.swap(false, Ordering::Acquire)
+        {
+            let _ = self.event.read();
+        }
+    }
+
+    /// Takes the event of the timer. Returns whether there was one.
+    pub(super) fn take_expiration(&self) -> bool {
         let mut expirations = [0; 8];
-        let _ = nix::unistd::read(&self.timer, &mut expirations);
+        nix::unistd::read(&self.timer, &mut expirations).is_ok()
     }
 
     /// Blocks until the descriptor is readable or `timeout` has passed.

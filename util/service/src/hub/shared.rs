@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     /// The facts about the peer that the kernel or a certificate authority vouches for.
     pub(crate) identity: Option<PeerCredentials>,
+    /// The length of the longest message that the peer receives, in bytes.
+    pub(crate) remote_limit: u64,
     /// Set when the connection ends.
     pub(crate) end: OnceLock<End>,
 }

@@ -21,6 +21,9 @@ use crate::{End, Error, Options};
 
 /// The number of completions of one poll.
 const BATCH: usize = 64;
+/// The number of completed receives for frames that are posted again while frames arrive: half of
+/// the receives of a port.
+const SPENT_MAX: usize = 32;
 /// When a post that found a full queue is tried again, if no completion comes first.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -40,6 +43,9 @@ pub(crate) struct State {
     generation: u32,
     /// The connections by the peer's index, for each port.
     pub(super) peers: Vec<FxHashMap<FiAddr, usize>>,
+    /// The number of receives for frames that have completed and are to be posted again, for each
+    /// port.
+    pub(super) spent_receives: Vec<usize>,
     /// Peers without a connection, whose addresses are removed later.
     lingering: VecDeque<(Instant, usize, FiAddr)>,
     /// Connections with messages or requests for a listener.
@@ -64,6 +70,7 @@ impl State {
             links: Slab::new(),
             generation: 0,
             peers: vec![FxHashMap::default(); ports],
+            spent_receives: vec![0; ports],
             lingering: VecDeque::new(),
             listed: VecDeque::new(),
             changes: VecDeque::new(),
@@ -88,12 +95,25 @@ impl State {
                 self.fail(ports, &error);
                 return true;
             }
+            let is_idle = done.is_empty();
             for completion in done.drain() {
-                is_active = true;
                 self.complete(ports, index, completion);
+            }
+            is_active |= !is_idle;
+            if is_idle || self.spent_receives[index] >= SPENT_MAX {
+                self.post_receives(ports, index);
             }
         }
         is_active
+    }
+
+    /// Posts the receives of a port again that have completed. A response goes out before that.
+    fn post_receives(&mut self, ports: &[Port], index: usize) {
+        for _ in 0..std::mem::take(&mut self.spent_receives[index]) {
+            if let Err(error) = ports[index].receive_frame() {
+                return self.fail(ports, &error);
+            }
+        }
     }
 
     /// Ends everything with the error of a port.
@@ -180,6 +200,7 @@ impl State {
             port,
             address,
             identity: ports[port].identity(peer),
+            remote_limit: remote.message_len,
             end: OnceLock::new(),
         });
         let machine = Machine::new(self.role, self.options.limits, remote);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Hub;
-use super::waiting::Leader;
 use crate::Error;
 
-/// How often a polling thread looks at the time: once for this number of polls.
-const SWEEP_TURNS: u32 = 64;
+/// A polling thread reads the clock once in this number of polls, which take microseconds.
+const CLOCK_TURNS: u32 = 64;
 
 impl Hub {
     /// Drives the hub until `ready` returns something, or until the deadline: `None`.
@@ -22,7 +21,13 @@ impl Hub {
         mut ready: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Error> {
         loop {
-            let version = self.waiting.version();
+            if let Some(result) = ready() {
+                return Ok(Some(result));
+            }
+            if let Some(_leader) = self.waiting.lead() {
+                return self.lead(deadline, ready);
+            }
+            let follower = self.waiting.follow();
             if let Some(result) = ready() {
                 return Ok(Some(result));
             }
@@ -30,10 +35,7 @@ impl Hub {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            if self.waiting.lead_or_follow(version, left) {
-                let _leader = Leader(&self.waiting);
-                return self.lead(deadline, ready);
-            }
+            follower.wait(left);
             // A leader that is stopped, or a driver that does not run, delays no other thread.
             self.poll();
             self.sweep();
@@ -56,15 +58,17 @@ impl Hub {
                 spin_until = None;
                 continue;
             }
+            turns = turns.wrapping_add(1);
+            if !self.spin.is_zero() && spin_until.is_some() && turns % CLOCK_TURNS != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
             let now = Instant::now();
             if deadline.is_some_and(|at| at <= now) {
                 return Ok(None);
             }
             if now < *spin_until.get_or_insert(now + self.spin) {
-                turns += 1;
-                if turns % SWEEP_TURNS == 0 {
-                    self.sweep();
-                }
+                self.sweep();
                 std::hint::spin_loop();
                 continue;
             }
@@ -111,8 +115,8 @@ impl Hub {
 
     /// Takes the events of the timer and of signals.
     pub(crate) fn take_events(&self) {
-        self.parker.drain();
-        self.timer_expired();
+        self.parker.take_signal();
+        self.take_expiration();
     }
 
     /// How long a thread polls before it blocks.

@@ -68,11 +68,6 @@ impl<M: Payload> Machine<M> {
         self.sender.has_room()
     }
 
-    /// The limit of the peer for the length of a message, in bytes.
-    pub(crate) fn remote_limit(&self) -> u64 {
-        self.sender.message_limit()
-    }
-
     /// Queues a message without a response. Returns its number, which is greater than the numbers
     /// of earlier messages and requests.
     pub(crate) fn send(&mut self, payload: M) -> u64 {
@@ -190,8 +185,8 @@ impl<M: Payload> Machine<M> {
         Ok(())
     }
 
-    /// The next thing to post; `now` is the time for the deadlines of requests.
-    pub(crate) fn next_output(&mut self, now: Instant) -> Option<Output<M>> {
+    /// The next thing to post; `now` reads the clock, which only a request with a deadline needs.
+    pub(crate) fn next_output(&mut self, now: impl FnOnce() -> Instant) -> Option<Output<M>> {
         if let Some(mut output) = self.outputs.pop_front() {
             if let Output::Frame(header, _) = &mut output {
                 header.credit = self.receiver.take_owed();

@@ -85,7 +85,7 @@ impl Pair {
 }
 
 fn pump(machine: &mut Machine<Vec<u8>>, out: &mut Wire, back: &mut Wire, now: Instant) {
-    while let Some(output) = machine.next_output(now) {
+    while let Some(output) = machine.next_output(|| now) {
         match output {
             Output::Frame(header, payload) => {
                 let mut frame = header.encode().to_vec();
@@ -346,7 +346,7 @@ fn a_response_to_a_cancelled_request_is_not_sent() {
     header.kind = Kind::Cancel;
     assert_eq!(frame(&mut server, header), Ok(()));
     server.respond(4, Ok(vec![1]));
-    let outputs = std::iter::from_fn(|| server.next_output(Instant::now()));
+    let outputs = std::iter::from_fn(|| server.next_output(Instant::now));
     let kinds = outputs.filter_map(|output| match output {
         Output::Frame(header, _) => Some(header.kind),
         _ => None,

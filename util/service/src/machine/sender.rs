@@ -65,10 +65,6 @@ impl<M: Payload> Sender<M> {
         self.responses.len() < QUEUE_MAX
     }
 
-    pub(super) const fn message_limit(&self) -> u64 {
-        self.window.message_len
-    }
-
     pub(super) fn queue(&mut self, outgoing: Outgoing<M>) {
         if outgoing.kind.uses_credit() {
             self.queue.push_back(outgoing);
@@ -104,7 +100,10 @@ impl<M: Payload> Sender<M> {
     /// Takes the oldest response, or else the oldest message if the peer has given credit for it.
     /// Returns its header, its payload if the frame contains it, and else the payload to post after
     /// the frame.
-    pub(super) fn next(&mut self, now: Instant) -> Option<(Header, Option<M>, Option<Output<M>>)> {
+    pub(super) fn next(
+        &mut self,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<(Header, Option<M>, Option<Output<M>>)> {
         let Outgoing {
             kind,
             id,
@@ -117,7 +116,7 @@ impl<M: Payload> Sender<M> {
             is_announced,
             id,
             len: len as u64,
-            time: deadline.map_or(0, |deadline| micros_until(deadline, now)),
+            time: deadline.map_or(0, |deadline| micros_until(deadline, now())),
             ..Header::new(kind)
         };
         if !is_announced {

@@ -112,10 +112,11 @@ impl Request {
     }
 
     fn check_length(&self, len: usize) -> Result<(), Error> {
-        match self.peer.hub.remote_limit(&self.peer.shared) {
-            Some(limit) if len as u64 > limit => Err(Error::TooLarge { len, limit }),
-            _ => Ok(()),
+        let limit = self.peer.shared.remote_limit;
+        if len as u64 > limit {
+            return Err(Error::TooLarge { len, limit });
         }
+        Ok(())
     }
 
     fn finish(&self, outcome: Result<Body, Message>) {

@@ -61,9 +61,9 @@ impl Kind {
         )
     }
 
-    fn number(self) -> u8 {
-        let index = KINDS.iter().position(|&kind| kind == self);
-        index.map_or(0, |index| u8::try_from(index).unwrap_or(0).wrapping_add(1))
+    /// The number on the wire: the kinds are numbered from 1, in the order of [`KINDS`].
+    const fn number(self) -> u8 {
+        (self as u8).wrapping_add(1)
     }
 
     fn parse(number: u8) -> Option<Self> {
@@ -172,18 +172,15 @@ impl Header {
 
     /// The bytes of the header.
     pub(crate) fn encode(&self) -> [u8; HEADER] {
+        let flags = if self.is_announced { ANNOUNCED } else { 0 };
+        let [m0, m1] = self.credit.messages.to_le_bytes();
+        let [b0, b1, b2, b3] = self.credit.blocks.to_le_bytes();
+        let first = [self.kind.number(), flags, m0, m1, b0, b1, b2, b3];
+        let words = [u64::from_le_bytes(first), self.id, self.len, self.time];
         let mut bytes = [0; HEADER];
-        let fields: [&[u8]; 7] = [
-            &[self.kind.number()],
-            &[if self.is_announced { ANNOUNCED } else { 0 }],
-            &self.credit.messages.to_le_bytes(),
-            &self.credit.blocks.to_le_bytes(),
-            &self.id.to_le_bytes(),
-            &self.len.to_le_bytes(),
-            &self.time.to_le_bytes(),
-        ];
-        for (byte, &field) in bytes.iter_mut().zip(fields.into_iter().flatten()) {
-            *byte = field;
+        let (chunks, _) = bytes.as_chunks_mut::<8>();
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = word.to_le_bytes();
         }
         bytes
     }

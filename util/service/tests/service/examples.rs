@@ -89,6 +89,25 @@ fn the_example_of_a_crash_has_every_response() {
     });
 }
 
+#[test]
+fn the_example_of_load_counts_every_request_over_both_transports() {
+    bounded(|| {
+        for address in crate::addresses() {
+            // Each of three clients sends two requests of each size.
+            let text = run("load", &["102", &address]);
+            assert!(text.starts_with("102 requests, 12582816 bytes"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn the_example_of_a_parallel_sum_has_the_sum_of_every_process() {
+    bounded(|| {
+        let sums = run("parallel_sum", &[]);
+        assert_eq!(sums.trim(), ["50000005000000"; 4].join(" "));
+    });
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn the_example_of_a_file_copies_all_bytes_with_tls() {

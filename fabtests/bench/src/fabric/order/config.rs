@@ -21,6 +21,8 @@ pub struct BenchConfig {
     pub owned: bool,
     /// Whether the loops of the safe layer lend their messages.
     pub lent: bool,
+    /// Whether the loops use requests and responses of the service layer (`selvedge-service`).
+    pub service: bool,
     /// Whether the buffers lie in the shared heap (`selvedge-heap`).
     pub heap: bool,
 }
@@ -60,6 +62,9 @@ impl BenchConfig {
             (_, true) => words.push("lent".to_owned()),
             (true, false) => words.push("owned".to_owned()),
             (false, false) => {}
+        }
+        if self.service {
+            words.push("service".to_owned());
         }
         if self.heap {
             words.push("shared heap".to_owned());

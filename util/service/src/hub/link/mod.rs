@@ -151,7 +151,7 @@ impl Link {
             }
         }
         while self.sends.has_room()
-            && let Some(output) = self.machine.next_output(Instant::now())
+            && let Some(output) = self.machine.next_output(Instant::now)
         {
             if !self.post(Post::new(output, port, &self.lending)?, port)? {
                 break;
