@@ -22,6 +22,7 @@ mod domain;
 mod endpoint;
 mod limits;
 mod link;
+mod links;
 mod mr;
 mod name;
 mod provider;
