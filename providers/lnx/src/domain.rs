@@ -16,7 +16,7 @@ use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
 use crate::endpoint::common_attr;
-use crate::links::{self, LinkDomain, Needs, Providers};
+use crate::link::selection::{self, LinkDomain, Needs, Providers};
 use crate::mr::{link_modes, register};
 use crate::name::{self, Name, OTHER_HOST};
 use crate::wire::EAGER;
@@ -69,7 +69,7 @@ impl Fabric {
         // The address of a peer on another host determines the interface that the far link uses.
         let dest = dest.filter(|name| name.host == OTHER_HOST);
         let (needs, dest) = (Needs::of(info), dest.map(|name| name.far));
-        let found = links::discover(&selected, needs, info.params(), dest.as_ref())?;
+        let found = selection::discover(&selected, needs, info.params(), dest.as_ref())?;
         let [near, far] = found.map_err(|mismatch| {
             let message = format!("cannot open lnx: {mismatch}");
             Error::new(Errno::NoDev, message)

@@ -22,7 +22,6 @@ mod domain;
 mod endpoint;
 mod limits;
 mod link;
-mod links;
 mod mr;
 mod name;
 mod provider;

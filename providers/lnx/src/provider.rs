@@ -11,7 +11,7 @@ use selvedge_kit::{FabricId, attr, grant_auto_progress};
 use crate::config::{Config, PARAMS, PROV_LINKS};
 use crate::domain::Fabric;
 use crate::limits::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
-use crate::links::{self, Needs, Providers, Selected};
+use crate::link::selection::{self, Needs, Providers, Selected};
 use crate::name::{Name, host, host_of};
 use crate::wire::EAGER;
 
@@ -125,7 +125,7 @@ impl Provider for Lnx {
         }
         let selected = self.providers.select(&config.prov_links)?;
         let needs = Needs::of_hints(query.hints);
-        let [near, far] = match links::discover(&selected, needs, query.params, None)? {
+        let [near, far] = match selection::discover(&selected, needs, query.params, None)? {
             Ok(links) => links.map(|link| link.info),
             Err(mismatch) => return Ok(vec![Err(mismatch)]),
         };

@@ -21,7 +21,7 @@ use selvedge_kit::{Ep, RemoteCounters, bound_av};
 use crate::av::Av;
 use crate::config::Config;
 use crate::link::Link;
-use crate::links::LinkDomain;
+use crate::link::selection::LinkDomain;
 use crate::name::Name;
 use crate::state::State;
 use crate::wire::EAGER;

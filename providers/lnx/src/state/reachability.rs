@@ -62,9 +62,10 @@ impl Reachability {
             return None;
         }
         let since = *self.refused_since.get_or_insert(now);
-        let timeout = match self.was_connected {
-            true => timeouts.lost,
-            false => timeouts.connect,
+        let timeout = if self.was_connected {
+            timeouts.lost
+        } else {
+            timeouts.connect
         };
         (now.duration_since(since) >= timeout).then_some(timeout)
     }
@@ -83,9 +84,10 @@ impl State {
         let was_connected = reachability.was_connected;
         if let Some(timeout) = reachability.has_failed(Instant::now(), timeouts) {
             *reachability = Reachability::default();
-            let (errno, problem) = match was_connected {
-                true => (Errno::ConnReset, "the connection is lost"),
-                false => (Errno::HostUnreach, "there is no connection"),
+            let (errno, problem) = if was_connected {
+                (Errno::ConnReset, "the connection is lost")
+            } else {
+                (Errno::HostUnreach, "there is no connection")
             };
             let detail = format!(
                 "{}: {problem}, and the link could make none for {timeout:?}",
@@ -147,7 +149,7 @@ impl State {
         });
         let receives = [Kind::Msg, Kind::Tagged].into_iter().flat_map(|kind| {
             let posted = self.matcher_of(kind).posted();
-            posted.filter_map(|posted| Some(posted.src.0 as usize))
+            posted.map(|posted| posted.src.0 as usize)
         });
         let mut peers: Vec<_> = sends.chain(ops).chain(receives).collect();
         peers.sort_unstable();

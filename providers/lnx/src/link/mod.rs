@@ -9,6 +9,8 @@
 
 #![expect(unsafe_code, reason = "raw posts to another provider")]
 
+pub(crate) mod selection;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use selvedge::{
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use crate::links::{LinkDomain, tag_bits};
+use crate::link::selection::{LinkDomain, tag_bits};
 use crate::wire::{FRAME, HEADER, Header};
 
 /// The largest number of segments in an iovec that lnx posts.

@@ -274,10 +274,10 @@ impl Selected {
                 }
                 Ok(info) if !self.has_addressing(&info, hints) => {
                     let text = "remote memory by offsets alone, without FI_MR_VIRT_ADDR";
-                    reason.get_or_insert(text.to_owned());
+                    reason.get_or_insert_with(|| text.to_owned());
                 }
                 Ok(info) => infos.push(info),
-                Err(mismatch) => drop(reason.get_or_insert(mismatch.to_string())),
+                Err(mismatch) => drop(reason.get_or_insert_with(|| mismatch.to_string())),
             }
         }
         let is_remote = |info: &Info| info.caps.contains(Caps::REMOTE_COMM);
