@@ -6,8 +6,6 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::wait::{PollPolicy, SPIN};
 
-use crate::state::Timeouts;
-
 /// The parameter that selects the providers of the links.
 pub(crate) const PROV_LINKS: &str = "FI_LNX_PROV_LINKS";
 
@@ -51,6 +49,15 @@ pub(crate) static PARAMS: &[Spec] = &[
         "a program that polls in vain yields the processor to threads that want it",
     ),
 ];
+
+/// The times after which a peer whose link refuses frames counts as failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// For a peer that was connected.
+    pub(crate) lost: Duration,
+    /// For a peer that was never connected.
+    pub(crate) connect: Duration,
+}
 
 /// The values of the parameters.
 #[derive(Clone, Debug)]

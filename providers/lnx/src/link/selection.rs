@@ -1,4 +1,4 @@
-//! The providers of both links: the selection by `FI_LNX_PROV_LINKS`, and the infos that they offer.
+//! The providers of both links: their selection by `FI_LNX_PROV_LINKS`, and their infos.
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,11 +62,11 @@ impl Needs {
         }
     }
 
-    fn hints(&self, offer: Offer, link: usize, selected: &Selected) -> Hints {
+    fn hints(&self, features: Features, link: usize, selected: &Selected) -> Hints {
         let hints = Hints::new()
-            .caps(MESSAGES | offer.memory)
+            .caps(MESSAGES | features.memory)
             .ep_type(EpType::Rdm);
-        let hints = hints.inject_size(offer.inject_size);
+        let hints = hints.inject_size(features.inject_size);
         let hints = hints.provider(&selected.name).domain(&selected.domain);
         let hints = hints.msg_order(MsgOrder::SAS).mr_mode(self.mr_modes[link]);
         hints.tx_size(self.tx_size).rx_size(self.rx_size)
@@ -120,25 +120,25 @@ pub(crate) const MESSAGES: Caps = Caps::MSG
     .union(Caps::TAGGED_DIRECTED_RECV);
 /// Optional features that lnx has if both links have them.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
+struct Features {
     memory: Caps,
     inject_size: usize,
 }
 
-/// The offers that lnx tries, in this order.
-const OFFERS: [Offer; 5] = {
+/// The features that lnx tries, in this order.
+const FEATURES: [Features; 5] = {
     let rma = Caps::RMA;
     let atomic = rma.union(Caps::ATOMIC);
     [
-        Offer::new(atomic.union(Caps::RMA_EVENT), EAGER),
-        Offer::new(atomic, EAGER),
-        Offer::new(rma, EAGER),
-        Offer::new(Caps::empty(), EAGER),
-        Offer::new(Caps::empty(), 0),
+        Features::new(atomic.union(Caps::RMA_EVENT), EAGER),
+        Features::new(atomic, EAGER),
+        Features::new(rma, EAGER),
+        Features::new(Caps::empty(), EAGER),
+        Features::new(Caps::empty(), 0),
     ]
 };
 
-impl Offer {
+impl Features {
     const fn new(memory: Caps, inject_size: usize) -> Self {
         Self {
             memory,
@@ -225,10 +225,10 @@ pub(crate) fn discover(
     dest: Option<&Address>,
 ) -> Result<Result<[LinkInfo; 2], Mismatch>, Error> {
     let mut mismatch = None;
-    for offer in OFFERS {
+    for features in FEATURES {
         let mut found = Vec::with_capacity(2);
         for (number, link) in selected.iter().enumerate() {
-            let mut hints = needs.hints(offer, number, link);
+            let mut hints = needs.hints(features, number, link);
             if let Some(dest) = dest.filter(|_| number == FAR) {
                 hints = hints.dest_addr(dest.clone());
             }
@@ -311,7 +311,7 @@ impl Selected {
 
     /// The hints for an endpoint that exchanges messages.
     pub(crate) fn message_hints(&self, needs: Needs, link: usize) -> Hints {
-        needs.hints(Offer::new(Caps::empty(), 0), link, self)
+        needs.hints(Features::new(Caps::empty(), 0), link, self)
     }
 }
 

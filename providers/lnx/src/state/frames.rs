@@ -1,24 +1,11 @@
 //! Frames to peers. A frame that a link of another library refuses waits until the link takes it,
 //! or until the peer is unreachable.
 
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{Errno, Result};
 
 use crate::link::Frame;
-use crate::state::{AfterSend, Op, PendingSend, State};
-
-/// The link and the address index of a peer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
-    pub(crate) link: usize,
-    pub(crate) link_addr: FiAddr,
-}
-
-/// A frame that waits for its link.
-#[derive(Debug)]
-pub(crate) struct RefusedFrame {
-    frame: Frame,
-    after: AfterSend,
-}
+use crate::state::peer_frames::RefusedFrame;
+use crate::state::{AfterSend, Op, PendingSend, Route, State};
 
 impl State {
     /// Sends a frame to a peer.

@@ -2,13 +2,13 @@
 
 mod frames;
 mod operations;
+mod peer_frames;
 mod progress;
 mod reachability;
 mod receive;
 
-pub(crate) use frames::Route;
 pub(crate) use operations::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, Unexpected};
-pub(crate) use reachability::Timeouts;
+pub(crate) use peer_frames::Route;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,10 +24,10 @@ use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
 use crate::av::Av;
+use crate::config::Timeouts;
 use crate::link::{Frame, Link};
 use crate::name::Name;
-use crate::state::frames::RefusedFrame;
-use crate::state::reachability::Reachability;
+use crate::state::peer_frames::{Reachability, RefusedFrame};
 
 /// Posted receives of each link: for message frames, and for control frames.
 const POSTED_FRAMES: [usize; 2] = [32, 16];

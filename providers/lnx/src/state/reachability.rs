@@ -2,7 +2,7 @@
 //!
 //! Such a link refuses frames to a peer while it has no connection to it. lnx therefore sends a
 //! probe, from time to time, to each peer for which an operation waits. If the link refuses all
-//! frames to a peer for [`Timeouts`], lnx fails the operations of that peer. A peer that makes no
+//! frames to a peer for too long, lnx fails the operations of that peer. A peer that makes no
 //! progress keeps its connection, which takes probes, so it does not fail.
 
 use std::time::{Duration, Instant};
@@ -11,65 +11,12 @@ use selvedge::Errno;
 use selvedge_kit::srx::Kind;
 
 use crate::link::Frame;
+use crate::state::peer_frames::Reachability;
 use crate::state::{AfterSend, Op, State};
 use crate::wire::{FrameKind, Header};
 
 /// The time between two probes of a peer.
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(1);
-
-/// The times after which a peer whose link refuses frames counts as failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// For a peer that was connected.
-    pub(crate) lost: Duration,
-    /// For a peer that was never connected.
-    pub(crate) connect: Duration,
-}
-
-/// The state of the frames to a peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reachability {
-    /// Frames that the link has not completed.
-    in_flight: usize,
-    /// Whether the link has completed a frame.
-    was_connected: bool,
-    /// The time of the first refusal since the link took a frame.
-    refused_since: Option<Instant>,
-}
-
-impl Reachability {
-    /// The link has taken a frame.
-    pub(crate) fn posted(&mut self) {
-        self.in_flight += 1;
-        self.refused_since = None;
-    }
-
-    /// The link has completed a frame.
-    pub(crate) fn sent(&mut self) {
-        self.in_flight -= 1;
-        self.was_connected = true;
-    }
-
-    /// A frame has failed.
-    pub(crate) fn frame_ended(&mut self) {
-        self.in_flight -= 1;
-    }
-
-    /// Whether the link has refused frames for too long, while it has none to this peer.
-    fn has_failed(&mut self, now: Instant, timeouts: Timeouts) -> Option<Duration> {
-        if self.in_flight > 0 {
-            self.refused_since = None;
-            return None;
-        }
-        let since = *self.refused_since.get_or_insert(now);
-        let timeout = if self.was_connected {
-            timeouts.lost
-        } else {
-            timeouts.connect
-        };
-        (now.duration_since(since) >= timeout).then_some(timeout)
-    }
-}
 
 impl State {
     /// Fails a peer whose link has refused frames for too long.
