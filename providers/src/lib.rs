@@ -44,4 +44,11 @@ pub fn builtin() -> Registry {
 
 #[cfg(feature = "lnx")]
 static LNX: selvedge_lnx::Lnx =
-    selvedge_lnx::Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);
+    selvedge_lnx::Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER)
+        .with_unwatched(LNX_LIBRARY);
+
+/// Providers whose link finds out by itself whether a peer has failed.
+#[cfg(all(feature = "lnx", feature = "ofi"))]
+static LNX_LIBRARY: &[&dyn selvedge::Provider] = &[&selvedge_ofi::PROVIDER];
+#[cfg(all(feature = "lnx", not(feature = "ofi")))]
+static LNX_LIBRARY: &[&dyn selvedge::Provider] = &[];

@@ -76,9 +76,10 @@ const PARTS: &[Part] = &[
             "providers/udp",
         ],
         budget: Some(7_500),
-        ceiling: 9_780,
+        ceiling: 10_450,
         reason: "ofi has a file for each object class of the other library, and hook one for each \
-                 hook and its endpoint state.",
+                 hook and its endpoint state; lnx selects its links and probes peers over another \
+                 library (650 lines).",
     },
     Part {
         name: "C interface, abi",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, EpOption, EpOptionName, Error,
-    EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
+    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, EpOption, EpOptionName, Errno,
+    Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::FabricId;
 use selvedge_kit::av::check_plain;
@@ -16,29 +16,30 @@ use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
 use crate::endpoint::common_attr;
-use crate::mr::{register, set_modes};
-use crate::name;
+use crate::link::selection::{self, LinkDomain, Needs, Providers};
+use crate::mr::{link_modes, register};
+use crate::name::{self, Name, OTHER_HOST};
 use crate::wire::EAGER;
 
-/// The fabric: the infos of both links, near and far.
+/// The fabric: the providers of the links, near and far.
 #[derive(Clone)]
 pub(crate) struct Fabric {
     pub(crate) id: FabricId,
-    pub(crate) links: [Info; 2],
+    pub(crate) providers: Providers,
 }
 
 /// A domain of the lnx provider.
 pub(crate) struct Domain {
     base: Base,
     config: Config,
-    links: [(Info, Arc<dyn selvedge::Domain>); 2],
+    links: [LinkDomain; 2],
     /// The number of this host.
     host: u64,
 }
 
 impl Domain {
     fn links(&self) -> [&dyn selvedge::Domain; 2] {
-        self.links.each_ref().map(|(_, domain)| &**domain)
+        self.links.each_ref().map(|link| &*link.domain)
     }
 }
 
@@ -46,20 +47,38 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("lnx domain {}", info.domain_attr.name);
-        let mut links = self.links.clone();
-        set_modes(info.domain_attr.mr_mode, &mut links);
-        let [near, far] = links;
-        let links = [(near.open()?, near), (far.open()?, far)];
+        let links = self.open_links(&config, info)?;
         Ok(Arc::new(Domain {
             base: Base::open(info, &self.id, title, config.poll_policy)?,
             host: name::host(&config.host),
             config,
-            links: links.map(|(domain, info)| (info, domain)),
+            links,
         }))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
         Ok(selvedge_kit::eq::Queue::open(attr, &self.id)?)
+    }
+}
+
+impl Fabric {
+    /// Opens a domain of each link for an lnx domain with this info.
+    fn open_links(&self, config: &Config, info: &Info) -> Result<[LinkDomain; 2], Error> {
+        let selected = self.providers.select(&config.prov_links)?;
+        let dest = info.dest_addr.as_ref().and_then(Name::from_address);
+        // The address of a peer on another host determines the interface that the far link uses.
+        let dest = dest.filter(|name| name.host == OTHER_HOST);
+        let (needs, dest) = (Needs::of(info), dest.map(|name| name.far));
+        let found = selection::discover(&selected, needs, info.params(), dest.as_ref())?;
+        let [near, far] = found.map_err(|mismatch| {
+            let message = format!("cannot open lnx: {mismatch}");
+            Error::new(Errno::NoDev, message)
+        })?;
+        let [near_mode, far_mode] = link_modes(info.domain_attr.mr_mode);
+        Ok([
+            near.open(info.params(), near_mode)?,
+            far.open(info.params(), far_mode)?,
+        ])
     }
 }
 
@@ -80,7 +99,7 @@ unsafe impl selvedge::Domain for Domain {
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.base.check_process()?;
         check_plain(attr, &self.base)?;
-        let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
+        let links = self.links.each_ref().map(|link| Arc::clone(&link.domain));
         Ok(Arc::new(Av::open(attr, self.base.id(), links, self.host)))
     }
 
@@ -121,7 +140,7 @@ unsafe impl selvedge::Domain for Domain {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.base.check_process()?;
-        let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
+        let links = self.links.each_ref().map(|link| Arc::clone(&link.domain));
         // SAFETY: passed on from the caller.
         unsafe { register(links, self.base.region_counters(), region, attr) }
     }

@@ -70,7 +70,8 @@ impl FromStr for Name {
 /// The number of the host with this name, or of this host if the name is empty.
 ///
 /// Processes have the same number if near links can work between them: they run in one boot of one
-/// system, in one network namespace, with one `/dev/shm`, and as one user.
+/// system, in one network namespace, with one `/dev/shm`, and as one user. The name of the system
+/// distinguishes virtual machines that were started from one snapshot, which share a boot.
 pub(crate) fn host(name: &str) -> u64 {
     if !name.is_empty() {
         return digest(name.as_bytes());
@@ -80,18 +81,22 @@ pub(crate) fn host(name: &str) -> u64 {
     let net = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let shm = nix::sys::stat::stat("/dev/shm").map_or(0, |stat| stat.st_dev);
     let user = nix::unistd::getuid();
-    digest(format!("{}|{}|{shm}|{user}", boot.trim(), net.display()).as_bytes())
+    let system = read("/proc/sys/kernel/hostname");
+    let (boot, system, net) = (boot.trim(), system.trim(), net.display());
+    digest(format!("{boot}|{net}|{shm}|{user}|{system}").as_bytes())
 }
 
 /// The number of any other host, if only an address is known.
 pub(crate) const OTHER_HOST: u64 = 0;
 
 /// The number of the host that has this address on the far link: `local` for this host, otherwise
-/// [`OTHER_HOST`]. An address that is not an internet address is of this host.
+/// [`OTHER_HOST`]. An address of a fabric, such as efa's or cxi's, tells no host, so it is of
+/// another one; a name is of this host.
 pub(crate) fn host_of(far: &Address, local: u64) -> u64 {
     match far {
         // A process can listen only on addresses of its own host.
         Address::Ip(ip) if UdpSocket::bind((ip.ip(), 0)).is_err() => OTHER_HOST,
+        Address::Raw(..) => OTHER_HOST,
         _ => local,
     }
 }
@@ -158,6 +163,7 @@ mod tests {
             ("0.0.0.0:5", 7),
             ("192.0.2.1:5", 0),
             ("fi_shm://x", 7),
+            ("FI_ADDR_EFA:00ff", 0),
         ] {
             let addr: Address = addr.parse().unwrap();
             assert_eq!(host_of(&addr, 7), host, "{addr}");

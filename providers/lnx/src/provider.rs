@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use selvedge::info::{Candidate, EpType, Mismatch, Version};
-use selvedge::param::Params;
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MsgOrder, Provider, Query, Registry,
-    Result, param,
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MsgOrder, Provider, Query, Result, param,
 };
 use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
-use crate::config::{Config, PARAMS};
+use crate::config::{Config, PARAMS, PROV_LINKS};
 use crate::domain::Fabric;
 use crate::limits::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
-use crate::name::{Name, OTHER_HOST, host, host_of};
+use crate::link::selection::{self, Needs, Providers, Selected};
+use crate::name::{Name, host, host_of};
 use crate::wire::EAGER;
 
 /// The lnx provider, which runs over two other providers. Programs add it to a [`Registry`].
@@ -33,7 +32,7 @@ use crate::wire::EAGER;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Lnx {
-    links: [&'static dyn Provider; 2],
+    providers: Providers,
 }
 
 pub(crate) const NAME: &str = "lnx";
@@ -42,82 +41,49 @@ impl Lnx {
     /// A provider whose endpoints reach peers on the same host over `near`, and all others over
     /// `far`.
     pub const fn new(near: &'static dyn Provider, far: &'static dyn Provider) -> Self {
-        Self { links: [near, far] }
-    }
-
-    /// The first info that each link offers for an endpoint of lnx, and the hints that it meets.
-    /// The infos have remote memory access if both links offer it. `dest` is the peer of the
-    /// endpoint.
-    fn links(
-        &self,
-        params: &Params,
-        dest: Option<&Name>,
-    ) -> Result<Option<[(Info, Hints); 2]>, Error> {
-        // The address of a peer on another host determines the interface that the far link uses.
-        let other_host = dest.filter(|name| name.host == OTHER_HOST);
-        for caps in [MESSAGES | MEMORY, MESSAGES] {
-            let hints = [
-                link_hints(caps, None),
-                link_hints(caps, other_host.map(|name| &name.far)),
-            ];
-            let mut infos = Vec::with_capacity(2);
-            for (link, hints) in self.links.into_iter().zip(hints) {
-                let candidates = link.getinfo(&Query::new(&hints, params))?;
-                let first = candidates.into_iter().flatten().next();
-                infos.extend(first.map(|info| (info, hints)));
-            }
-            if let Ok(both) = infos.try_into() {
-                return Ok(Some(both));
-            }
+        Self {
+            providers: Providers {
+                default: [near, far],
+                unwatched: &[],
+            },
         }
-        Ok(None)
     }
 
-    /// The lnx name of the host and service that a query names: the addresses that both links give
-    /// them.
-    fn resolve(&self, query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
-        let hints = link_hints(MESSAGES, None);
-        let [near, far] = self.links;
-        let on = |link: &dyn Provider, node| {
-            let mut requested = Query::new(&hints, query.params);
-            (requested.node, requested.service, requested.flags) =
-                (node, query.service, query.flags);
-            let first = link.getinfo(&requested)?.into_iter().flatten().next();
-            Ok::<_, Error>(first.and_then(|info| {
-                if query.flags.contains(InfoFlags::SOURCE) {
-                    info.src_addr
-                } else {
-                    info.dest_addr
-                }
-            }))
-        };
-        // A service is resolved without the node on the near link: there a host has one name, by
-        // whatever address a peer calls it.
-        let near = on(near, query.node.filter(|_| query.service.is_none()))?;
-        let far = on(far, query.node)?;
-        Ok(near.zip(far).map(|(near, far)| Name {
-            host: host_of(&far, host),
-            near,
-            far,
-        }))
+    /// Adds providers that `FI_LNX_PROV_LINKS` can name. They may leave receives from a failed peer
+    /// posted: lnx itself finds out whether the peer can be reached.
+    #[must_use]
+    pub const fn with_unwatched(mut self, providers: &'static [&'static dyn Provider]) -> Self {
+        self.providers.unwatched = providers;
+        self
     }
 }
 
-/// Capabilities that both links must have.
-const MESSAGES: Caps = Caps::MSG
-    .union(Caps::TAGGED)
-    .union(Caps::SOURCE)
-    .union(Caps::DIRECTED_RECV)
-    .union(Caps::TAGGED_DIRECTED_RECV);
-/// Capabilities that lnx has if both links have them.
-const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC).union(Caps::RMA_EVENT);
-
-fn link_hints(caps: Caps, dest: Option<&Address>) -> Hints {
-    let hints = Hints::new().caps(caps).ep_type(EpType::Rdm);
-    match dest {
-        Some(dest) => hints.dest_addr(dest.clone()),
-        None => hints,
-    }
+/// The lnx name of the host and service that a query names: the addresses that both links give
+/// them.
+fn resolve(selected: &[Selected; 2], query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
+    let on = |number: usize, node| {
+        let link = &selected[number];
+        let hints = link.message_hints(Needs::of_hints(query.hints), number);
+        let mut requested = Query::new(&hints, query.params);
+        (requested.node, requested.service, requested.flags) = (node, query.service, query.flags);
+        let first = link.infos(&requested)?.into_iter().next();
+        Ok::<_, Error>(first.and_then(|info| {
+            if query.flags.contains(InfoFlags::SOURCE) {
+                info.src_addr
+            } else {
+                info.dest_addr
+            }
+        }))
+    };
+    // A service is resolved without the node on the near link: there a host has one name, by
+    // whatever address a peer calls it.
+    let near = on(0, query.node.filter(|_| query.service.is_none()))?;
+    let far = on(1, query.node)?;
+    Ok(near.zip(far).map(|(near, far)| Name {
+        host: host_of(&far, host),
+        near,
+        far,
+    }))
 }
 
 /// Parses an address in hints or an info; `which` is the name of its field.
@@ -157,8 +123,11 @@ impl Provider for Lnx {
         if let Err(mismatch) = names {
             return Ok(vec![Err(mismatch)]);
         }
-        let Some([(near, _), (far, _)]) = self.links(query.params, None)? else {
-            return Ok(Vec::new());
+        let selected = self.providers.select(&config.prov_links)?;
+        let needs = Needs::of_hints(query.hints);
+        let [near, far] = match selection::discover(&selected, needs, query.params, None)? {
+            Ok(links) => links.map(|link| link.info),
+            Err(mismatch) => return Ok(vec![Err(mismatch)]),
         };
         let mut info = info(&near, &far);
         let own_addrs = near.src_addr.clone().zip(far.src_addr.clone());
@@ -167,7 +136,7 @@ impl Provider for Lnx {
             Name { host, near, far }.to_address()
         });
         if query.node.is_some() || query.service.is_some() {
-            let resolved = self.resolve(query, host(&config.host))?;
+            let resolved = resolve(&selected, query, host(&config.host))?;
             let resolved = resolved.map(|name| name.to_address());
             if query.flags.contains(InfoFlags::SOURCE) {
                 info.src_addr = resolved
@@ -181,29 +150,15 @@ impl Provider for Lnx {
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        let dest = info.dest_addr.as_ref().and_then(Name::from_address);
-        let found = self.links(info.params(), dest.as_ref())?.ok_or_else(|| {
-            let message = "cannot open lnx: the provider of one link is not available any more";
-            Error::new(selvedge::Errno::NoDev, message)
-        })?;
-        let mut links = Vec::with_capacity(2);
-        for (provider, (link_info, hints)) in self.links.into_iter().zip(found) {
-            let registry = Registry::new().with(provider);
-            let registry = registry.with_params(info.params().clone());
-            links.push(registry.adopt(link_info, &hints)?);
-        }
-        let links: [Info; 2] = links
-            .try_into()
-            .expect("one info for each of the two links");
         Ok(Arc::new(Fabric {
             id: FabricId::of(info),
-            links,
+            providers: self.providers,
         }))
     }
 }
 
-/// Whether the program names lnx. As with libfabric's lnx, other programs are not offered lnx, and
-/// use the providers of its links directly.
+/// Whether the program names lnx, or its links are selected. As with libfabric's lnx, other programs
+/// are not offered lnx, and use the providers of its links directly.
 fn is_requested(query: &Query<'_>) -> bool {
     let requested = query
         .hints
@@ -214,7 +169,11 @@ fn is_requested(query: &Query<'_>) -> bool {
     let listed = query.params.raw("FI_PROVIDER").unwrap_or_default();
     let listed = listed.to_ascii_lowercase();
     let has = |text: &str| text.split([',', ';']).any(|name| name.trim() == NAME);
-    has(&requested) || has(&listed)
+    let has_links = query
+        .params
+        .raw(PROV_LINKS)
+        .is_some_and(|it| !it.is_empty());
+    has(&requested) || has(&listed) || has_links
 }
 
 /// The longest queues that an application may request of an lnx endpoint. The endpoints of the
@@ -233,31 +192,32 @@ fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
 
 /// The info of lnx over two links with these infos.
 fn info(near: &Info, far: &Info) -> Info {
+    let common = near.caps.intersection(far.caps);
+    let memory = common & (Caps::RMA | Caps::ATOMIC);
     let if_memory = |caps: Caps| {
-        if near.caps.intersection(far.caps).contains(MEMORY) {
-            caps
-        } else {
+        if memory.is_empty() {
             Caps::empty()
+        } else {
+            caps
         }
     };
-    let rma_and_atomic = Caps::RMA | Caps::ATOMIC;
     let tx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::SEND
         | Caps::FENCE
-        | if_memory(rma_and_atomic | Caps::READ | Caps::WRITE);
-    let rx_caps =
-        if_memory(rma_and_atomic | Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT)
-            | Caps::MSG
-            | Caps::TAGGED
-            | Caps::RECV
-            | Caps::SOURCE
-            | Caps::SOURCE_ERR
-            | Caps::DIRECTED_RECV
-            | Caps::TAGGED_DIRECTED_RECV
-            | Caps::EXACT_DIRECTED_RECV
-            | Caps::MULTI_RECV
-            | Caps::TAGGED_MULTI_RECV;
+        | if_memory(memory | Caps::READ | Caps::WRITE);
+    let rx_caps = if_memory(memory | Caps::REMOTE_READ | Caps::REMOTE_WRITE)
+        | if_memory(common & Caps::RMA_EVENT)
+        | Caps::MSG
+        | Caps::TAGGED
+        | Caps::RECV
+        | Caps::SOURCE
+        | Caps::SOURCE_ERR
+        | Caps::DIRECTED_RECV
+        | Caps::TAGGED_DIRECTED_RECV
+        | Caps::EXACT_DIRECTED_RECV
+        | Caps::MULTI_RECV
+        | Caps::TAGGED_MULTI_RECV;
     let local_and_remote = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = attr::base_info(NAME);
     info.caps = tx_caps | rx_caps | local_and_remote;
@@ -269,7 +229,8 @@ fn info(near: &Info, far: &Info) -> Info {
     let inject_size = near.tx_attr.inject_size.min(far.tx_attr.inject_size);
     info.tx_attr.inject_size = EAGER.min(inject_size);
     info.tx_attr.size = near.tx_attr.size.min(far.tx_attr.size);
-    info.tx_attr.iov_limit = IOV_LIMIT;
+    let iov_limit = near.tx_attr.iov_limit.min(far.tx_attr.iov_limit);
+    info.tx_attr.iov_limit = IOV_LIMIT.min(iov_limit);
     let rma_iov_limit = near.tx_attr.rma_iov_limit.min(far.tx_attr.rma_iov_limit);
     info.tx_attr.rma_iov_limit = rma_iov_limit;
 
@@ -277,7 +238,8 @@ fn info(near: &Info, far: &Info) -> Info {
     info.rx_attr.op_flags = RX_DEFAULTS;
     info.rx_attr.msg_order = order(near.rx_attr.msg_order, far.rx_attr.msg_order);
     info.rx_attr.size = near.rx_attr.size.min(far.rx_attr.size);
-    info.rx_attr.iov_limit = IOV_LIMIT;
+    let iov_limit = near.rx_attr.iov_limit.min(far.rx_attr.iov_limit);
+    info.rx_attr.iov_limit = IOV_LIMIT.min(iov_limit);
 
     info.ep_attr.ep_type = EpType::Rdm;
     let max_msg_size = near.ep_attr.max_msg_size.min(far.ep_attr.max_msg_size);

@@ -40,6 +40,8 @@ pub(crate) enum FrameKind {
     ClearToSend = 6,
     /// The receiver has received message `number`, or discarded a large one.
     Ack = 7,
+    /// No content: the sender finds out whether the link reaches the receiver.
+    Probe = 8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,7 @@ impl Header {
             5 => FrameKind::LargeTagged,
             6 => FrameKind::ClearToSend,
             7 => FrameKind::Ack,
+            8 => FrameKind::Probe,
             _ => return None,
         };
         let words = header[8..].chunks_exact(8);

@@ -10,8 +10,8 @@ use selvedge_kit::attr;
 
 use crate::contexts;
 use crate::fabric::Fabric;
-use crate::library::names;
 use crate::library::{self, Library, OwnInfo, PARAMS};
+use crate::library::{implied_caps, names};
 
 /// The ofi provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Provider for Ofi {
         let hints = hints.map_err(|errno| Error::new(errno, "hints for libfabric"))?;
         match library.discover(version, (&node, &service), query.flags, &hints) {
             Ok(Some(found)) => {
-                let all = to_offered(library, found.to_infos()).into_iter();
+                let all = to_offered(library, found.to_infos(), query).into_iter();
                 Ok(all
                     .map(|candidate| check_names(candidate?, query))
                     .collect())
@@ -88,6 +88,7 @@ fn library_hints(hints: &Hints, version: Version) -> Info {
     let is_one_name = !name.contains([',', '^']);
     info.fabric_attr.prov_name = if is_one_name { name } else { String::new() };
     info.fabric_attr.api_version = version;
+    implied_caps::remove(&mut info);
     info.mode = (info.mode & SUPPORTED_MODES) | contexts::MODES;
     let mr_mode = &mut info.domain_attr.mr_mode;
     *mr_mode = (*mr_mode & SUPPORTED_MR_MODES) | INTERNAL_MR_MODES;
@@ -100,11 +101,16 @@ fn library_hints(hints: &Hints, version: Version) -> Info {
     info
 }
 
-fn to_offered(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candidate> {
+fn to_offered(
+    library: &Library,
+    found: Vec<Result<Info, Errno>>,
+    query: &Query<'_>,
+) -> Vec<Candidate> {
     let candidates = found.into_iter().filter_map(|info| match info {
         Ok(info) => {
             library.record_context_mode(&info);
-            let offered = offered_info(info);
+            let mut offered = offered_info(info);
+            implied_caps::add(&mut offered, query.hints.info().caps);
             library.record_discovered(&offered);
             Some(Ok(offered))
         }
@@ -194,7 +200,7 @@ fn mismatches(library: &'static Library, query: &Query<'_>, version: Version) ->
     let all = found
         .ok()
         .flatten()
-        .map(|found| to_offered(library, found.to_infos()));
+        .map(|found| to_offered(library, found.to_infos(), query));
     let all = all.unwrap_or_default().into_iter().flatten();
     let mut mismatches_found: Vec<_> = all
         .filter_map(|info| attr::check(&info, query).err())

@@ -21,6 +21,7 @@ use selvedge_kit::{Ep, RemoteCounters, bound_av};
 use crate::av::Av;
 use crate::config::Config;
 use crate::link::Link;
+use crate::link::selection::LinkDomain;
 use crate::name::Name;
 use crate::state::State;
 use crate::wire::EAGER;
@@ -31,6 +32,8 @@ pub struct Endpoint {
     name: Name,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
+    /// The largest number of segments of a local iovec.
+    pub(crate) iov_limit: usize,
     limits: Limits,
 }
 
@@ -40,7 +43,7 @@ impl Endpoint {
         bind: &Bindings,
         config: &Config,
         base: &Base,
-        links: &[(Info, Arc<dyn selvedge::Domain>); 2],
+        links: &[LinkDomain; 2],
         host: u64,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info, base.id())?;
@@ -60,7 +63,8 @@ impl Endpoint {
         let epoll =
             open_epoll(&links).map_err(|cause| open_error(Errno::from_raw(cause as i32)))?;
         ep.stats.set_name(&name.to_string());
-        let mut state = State::new(links, ep, av, ReceivePolicy::new(info, EAGER), name.clone());
+        let policy = ReceivePolicy::new(info, EAGER);
+        let mut state = State::new(links, ep, av, policy, name.clone(), config.timeouts);
         state.unexpected_limit = config.unexpected_size;
         state.post_receives().map_err(open_error)?;
         let endpoint = Arc::new(Self {
@@ -70,6 +74,7 @@ impl Endpoint {
             // call.
             inject_size: info.tx_attr.inject_size.min(EAGER),
             max_msg_size: info.ep_attr.max_msg_size,
+            iov_limit: info.tx_attr.iov_limit.min(info.rx_attr.iov_limit),
             limits: Limits::of(info),
         });
         // Dropping the shell detaches the endpoint.
@@ -89,17 +94,19 @@ fn requested_name(addr: &Address) -> Result<Name, Error> {
 }
 
 fn open_link(
-    (info, domain): &(Info, Arc<dyn selvedge::Domain>),
+    link: &LinkDomain,
     src: Option<&Address>,
     ep_info: &Info,
     ep: &Ep,
 ) -> Result<Link, Error> {
-    let mut info = info.clone();
-    info.tx_attr.size = info.tx_attr.size.max(ep_info.tx_attr.size);
-    info.rx_attr.size = info.rx_attr.size.max(ep_info.rx_attr.size);
+    let mut info = link.info.clone();
+    if link.is_watched {
+        info.tx_attr.size = info.tx_attr.size.max(ep_info.tx_attr.size);
+        info.rx_attr.size = info.rx_attr.size.max(ep_info.rx_attr.size);
+    }
     info.src_addr = src.cloned().or(info.src_addr);
     let counts = ep.remote_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
-    Link::open(&info, &**domain, counts)
+    Link::open(&info, link, counts)
 }
 
 fn open_epoll(links: &[Link; 2]) -> nix::Result<Epoll> {

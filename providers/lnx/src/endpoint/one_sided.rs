@@ -11,7 +11,7 @@ use selvedge_kit::atomic::query;
 use selvedge_kit::{Report, one_sided_as_ops};
 
 use crate::endpoint::Endpoint;
-use crate::limits::{IOV_LIMIT, TX_FLAGS};
+use crate::limits::TX_FLAGS;
 use crate::state::{Op as LinkOp, State};
 
 /// Flags of injected operations: the endpoint's defaults decide when they are counted.
@@ -108,7 +108,7 @@ impl Endpoint {
         if !TX_FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
-        if segments > IOV_LIMIT {
+        if segments > self.iov_limit {
             return Err(Errno::Inval);
         }
         let mut state = self.shell.lock()?;
@@ -125,6 +125,9 @@ impl Endpoint {
 impl State {
     unsafe fn post_one_sided(&mut self, peer: usize, report: Report, op: &Op<'_>) -> Result {
         self.check_room(peer, &report)?;
+        if let Some(errno) = self.peers[peer].failure.take() {
+            return Err(errno);
+        }
         self.send_hello(peer)?;
         let (link, link_addr) = (self.peers[peer].link, self.peers[peer].link_addr);
         let key = self.ops.vacant_key();
@@ -135,6 +138,7 @@ impl State {
         // SAFETY: passed on from the caller, which reads the completion only after the link's.
         unsafe { op.post(endpoint, flags)? };
         self.ops.insert(LinkOp::OneSided(peer, report));
+        self.transmits[link] += 1;
         self.peers[peer].outstanding += 1;
         self.active_link = link;
         Ok(())

@@ -11,7 +11,7 @@ use selvedge_kit::srx::{
 use selvedge_kit::{Ep, Report};
 
 use crate::endpoint::Endpoint;
-use crate::limits::{CONFIRMED, IOV_LIMIT, TX_FLAGS};
+use crate::limits::{CONFIRMED, TX_FLAGS};
 use crate::link::Frame;
 use crate::state::{AfterSend, PendingSend, State, Unexpected};
 use crate::wire::{EAGER, FrameKind, Header};
@@ -39,7 +39,7 @@ impl Msg for Endpoint {
         };
         // SAFETY: passed on from the caller.
         self.post_send(
-            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            unsafe { TxBuf::with_limit(msg.iov, self.iov_limit)? },
             &send,
             flags,
         )
@@ -48,7 +48,7 @@ impl Msg for Endpoint {
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
         let tag = TagMatch::exact(0);
         // SAFETY: passed on from the caller.
-        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, self.iov_limit)? };
         self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
     }
 
@@ -68,7 +68,7 @@ impl Tagged for Endpoint {
         };
         // SAFETY: passed on from the caller.
         self.post_send(
-            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            unsafe { TxBuf::with_limit(msg.iov, self.iov_limit)? },
             &send,
             flags,
         )
@@ -76,7 +76,7 @@ impl Tagged for Endpoint {
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
-        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, self.iov_limit)? };
         self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
     }
 

@@ -4,9 +4,7 @@ mod mirror;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use selvedge::{
-    Counter, Desc, Domain, Errno, Error, Info, IovMut, MemoryRegion, MrAccess, MrMode, mr,
-};
+use selvedge::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::Progress;
 use selvedge_kit::mr::RegionCounters;
@@ -98,17 +96,19 @@ impl MemoryRegion for Region {
     }
 }
 
-/// Sets the registration modes of both links for an lnx domain of `mode`. Both links use virtual
-/// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them;
-/// the far link always takes the key that [`register`] requests.
-pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
+/// The registration modes of both links for an lnx domain of `mode`. Both links use virtual
+/// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them; the
+/// far link always takes the key that [`register`] requests.
+pub(crate) fn link_modes(mode: MrMode) -> [MrMode; 2] {
     let virt = if mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
         MrMode::VIRT_ADDR
     } else {
         MrMode::empty()
     };
-    near.domain_attr.mr_mode = virt | mode.intersection(MrMode::PROV_KEY | MrMode::BASIC);
-    far.domain_attr.mr_mode = virt;
+    [
+        virt | mode.intersection(MrMode::PROV_KEY | MrMode::BASIC),
+        virt,
+    ]
 }
 
 /// Registers memory with both links.

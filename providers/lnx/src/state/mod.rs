@@ -1,10 +1,14 @@
 //! The state of an endpoint, which its lock protects.
 
+mod frames;
 mod operations;
+mod peer_frames;
 mod progress;
+mod reachability;
 mod receive;
 
 pub(crate) use operations::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, Unexpected};
+pub(crate) use peer_frames::Route;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,8 +24,10 @@ use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
 use crate::av::Av;
+use crate::config::Timeouts;
 use crate::link::{Frame, Link};
 use crate::name::Name;
+use crate::state::peer_frames::{Reachability, RefusedFrame};
 
 /// Posted receives of each link: for message frames, and for control frames.
 const POSTED_FRAMES: [usize; 2] = [32, 16];
@@ -61,6 +67,12 @@ pub(crate) struct State {
     pub(crate) next_tag: u64,
     /// Work that a link had no room for.
     pub(crate) deferred: VecDeque<Deferred>,
+    /// Peers whose link has refused a frame.
+    pub(crate) refused_peers: Vec<usize>,
+    /// The transmits that each link has not completed.
+    pub(crate) transmits: [usize; 2],
+    pub(crate) timeouts: Timeouts,
+    pub(crate) next_probe: Instant,
     pub(crate) spare_frames: Vec<Frame>,
     /// Frames whose receives are not posted, because the limit of unexpected messages is reached.
     pub(crate) withheld: [Vec<Frame>; 2],
@@ -92,8 +104,22 @@ pub(crate) struct Peer {
     pub(crate) outstanding: usize,
     /// The number of control frames that wait for room on the peer's link.
     pub(crate) queued_controls: usize,
+    /// Frames that the link has refused, in their order.
+    pub(crate) refused_frames: VecDeque<RefusedFrame>,
+    pub(crate) reachability: Reachability,
+    /// The error for the next one-sided operation: the peer was unreachable.
+    pub(crate) failure: Option<Errno>,
     fi_addr: FiAddr,
     fi_epoch: u64,
+}
+
+impl Peer {
+    pub(crate) fn route(&self) -> Route {
+        Route {
+            link: self.link,
+            link_addr: self.link_addr,
+        }
+    }
 }
 
 impl fmt::Display for Peer {
@@ -114,6 +140,7 @@ impl State {
         av: Arc<Av>,
         policy: ReceivePolicy,
         local_name: Name,
+        timeouts: Timeouts,
     ) -> Self {
         let counts_remote_access = links.iter().any(Link::counts_remote_access);
         Self {
@@ -138,6 +165,10 @@ impl State {
             serial: 0,
             next_tag: 0,
             deferred: VecDeque::new(),
+            refused_peers: Vec::new(),
+            transmits: [0; 2],
+            timeouts,
+            next_probe: Instant::now(),
             spare_frames: Vec::new(),
             withheld: [Vec::new(), Vec::new()],
             unexpected_bytes: 0,
@@ -230,6 +261,13 @@ impl State {
         }
     }
 
+    pub(crate) fn matcher_of(&self, kind: Kind) -> &Matcher<Unexpected> {
+        match kind {
+            Kind::Msg => &self.msgs,
+            Kind::Tagged => &self.tags,
+        }
+    }
+
     /// The peer that an operation names.
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
@@ -305,6 +343,9 @@ impl State {
             is_watched: false,
             outstanding: 0,
             queued_controls: 0,
+            refused_frames: VecDeque::new(),
+            reachability: Reachability::default(),
+            failure: None,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         });

@@ -32,6 +32,16 @@ pub(crate) enum Op {
     Watch(usize),
 }
 
+impl Op {
+    /// Whether the operation takes room of the link's transmit queue.
+    pub(crate) fn is_transmit(&self) -> bool {
+        matches!(
+            self,
+            Self::Send(..) | Self::SendBody(..) | Self::OneSided(..)
+        )
+    }
+}
+
 /// The action after a frame was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AfterSend {
@@ -55,7 +65,8 @@ pub(crate) struct PendingSend {
 #[derive(Debug)]
 pub(crate) enum Deferred {
     Control(usize, Header),
-    Body(PendingSend, u64),
+    /// The link's tag, and the number of bytes.
+    Body(PendingSend, u64, usize),
     FetchBody(Posted, Envelope, u64),
     Watch(usize),
     /// A completion of a link, with the sender's address index.

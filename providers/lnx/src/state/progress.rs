@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{CompletionFlags, Counter, Errno, FiAddr};
+use selvedge::{CompletionFlags, Context, Counter, Errno, FiAddr, OpFlags};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted};
@@ -11,7 +11,8 @@ use selvedge_kit::wait::ArmOutcome;
 
 use crate::limits::{CONFIRMED, LEVELS};
 use crate::link::Frame;
-use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, State};
+use crate::state::reachability::PROBE_PERIOD;
+use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, Route, State};
 use crate::wire::{FrameKind, Header};
 
 /// The number of progress calls between two reads of the clock.
@@ -51,6 +52,9 @@ impl EndpointState for State {
         if !self.deferred.is_empty() {
             self.retry_deferred();
         }
+        if !self.refused_peers.is_empty() {
+            self.send_refused();
+        }
         if self.counts_remote_access {
             self.add_remote_counts();
         }
@@ -59,6 +63,7 @@ impl EndpointState for State {
         }
         if self.progress_calls.is_multiple_of(SNAPSHOT_INTERVAL) {
             self.write_snapshot();
+            self.probe_peers();
         }
         done
     }
@@ -68,13 +73,20 @@ impl EndpointState for State {
         if self.poll_links(BUDGET) > 0 {
             return ArmOutcome::Progressed;
         }
-        let may_park = self.links.iter().all(|link| link.cq.try_wait().is_ok());
-        if !may_park {
-            ArmOutcome::Progressed
-        } else if self.deferred.is_empty() {
+        let mut has_descriptors = true;
+        for link in &self.links {
+            if link.wait_fd().is_none() {
+                has_descriptors = false;
+            } else if link.cq.try_wait().is_err() {
+                return ArmOutcome::Progressed;
+            }
+        }
+        if !self.deferred.is_empty() || !self.refused_peers.is_empty() || !has_descriptors {
+            ArmOutcome::AtMost(RETRY_PERIOD)
+        } else if self.links.iter().all(|link| link.is_watched) {
             ArmOutcome::UntilWoken
         } else {
-            ArmOutcome::AtMost(RETRY_PERIOD)
+            ArmOutcome::AtMost(PROBE_PERIOD)
         }
     }
 
@@ -87,6 +99,7 @@ impl EndpointState for State {
         deferred.retain(|it| !matches!(it, Deferred::Received(..)));
         // Peers wait for the deferred control frames.
         self.retry_deferred();
+        self.send_refused();
     }
 }
 
@@ -97,6 +110,8 @@ impl State {
         self.write_snapshot();
         let done = self.poll(0, budget, sink) + self.poll(1, budget, sink);
         self.retry_deferred();
+        self.send_refused();
+        self.probe_peers();
         if self.counts_remote_access {
             self.add_remote_counts();
         }
@@ -116,6 +131,7 @@ impl State {
                 Ok(count @ 1..) => {
                     done += count;
                     for (entry, &src) in entries[..count].iter().zip(&src) {
+                        let src = self.links[link].known_source(src);
                         self.complete_op(link, entry, src, sink);
                     }
                     if count < ENTRIES {
@@ -145,6 +161,7 @@ impl State {
             match self.links[link].cq.read_from(&mut entry, &mut src) {
                 Ok(1..) => {
                     let ([entry], [src]) = (entry, src);
+                    let src = self.links[link].known_source(src);
                     if self.needs_queue_room(&entry) {
                         self.deferred
                             .push_back(Deferred::Received(link, entry, src))
@@ -211,12 +228,19 @@ impl State {
         }
     }
 
+    /// Removes the operation of a link that has ended.
+    fn take_op(&mut self, link: usize, context: Context) -> Option<Op> {
+        let op = self.ops.try_remove(context.0 as usize)?;
+        self.transmits[link] -= usize::from(op.is_transmit());
+        Some(op)
+    }
+
     /// Handles the completion of a link's operation.
     fn complete_op(&mut self, link: usize, entry: &Entry, src: FiAddr, sink: &mut Sink<'_>) {
         if entry.flags.intersects(REMOTE_ACCESS) {
             return self.report_remote_access(link, entry, src);
         }
-        let Some(op) = self.ops.try_remove(entry.context.0 as usize) else {
+        let Some(op) = self.take_op(link, entry.context) else {
             return;
         };
         match op {
@@ -230,6 +254,7 @@ impl State {
             }
             Op::Send(frame, peer, after) => {
                 self.recycle(frame);
+                self.peers[peer].reachability.sent();
                 if let AfterSend::Report(report) = after {
                     self.report_sent(peer, &report);
                 }
@@ -254,7 +279,7 @@ impl State {
     /// Handles the failure of a link's operation.
     #[cold]
     fn fail_op(&mut self, link: usize, error: &ErrEntry) {
-        let Some(op) = self.ops.try_remove(error.entry.context.0 as usize) else {
+        let Some(op) = self.take_op(link, error.entry.context) else {
             return;
         };
         let (errno, detail) = (error.errno, &error.detail);
@@ -271,19 +296,8 @@ impl State {
             }
             Op::Send(frame, peer, after) => {
                 self.recycle(frame);
-                self.peers[peer].is_hello_sent = false;
-                match after {
-                    AfterSend::Nothing => {}
-                    AfterSend::Report(report) => self.fail_send(peer, &report, errno, detail),
-                    AfterSend::AwaitResponse(number) => {
-                        if let Some(PendingSend { report, buf, .. }) =
-                            self.take_pending_send(peer, number)
-                        {
-                            drop(buf);
-                            self.fail_send(peer, &report, errno, detail);
-                        }
-                    }
-                }
+                self.peers[peer].reachability.frame_ended();
+                self.fail_frame(peer, after, errno, detail);
             }
             Op::SendBody(buf, peer, report) => {
                 drop(buf);
@@ -354,7 +368,7 @@ impl State {
         }
     }
 
-    fn recycle(&mut self, frame: Frame) {
+    pub(crate) fn recycle(&mut self, frame: Frame) {
         if self.spare_frames.len() < MAX_SPARE {
             self.spare_frames.push(frame);
         }
@@ -362,7 +376,9 @@ impl State {
 
     /// Watches for the failure of a peer.
     pub(crate) fn watch(&mut self, peer: usize) {
-        if !self.peers[peer].is_watched && self.peers[peer].link_addr != FiAddr::UNSPEC {
+        let Route { link, link_addr } = self.peers[peer].route();
+        let can_watch = self.links[link].is_watched && link_addr != FiAddr::UNSPEC;
+        if can_watch && !self.peers[peer].is_watched {
             self.peers[peer].is_watched = true;
             self.defer(Deferred::Watch(peer));
         }
@@ -388,7 +404,7 @@ impl State {
             };
             let remaining = match work {
                 Deferred::Control(peer, header) => self.send_control(peer, header),
-                Deferred::Body(pending, tag) => self.send_body(pending, tag),
+                Deferred::Body(pending, tag, len) => self.send_body(pending, tag, len),
                 Deferred::FetchBody(posted, env, number) => self.request_body(posted, env, number),
                 Deferred::Watch(peer) => self.post_watch(peer),
                 Deferred::Received(link, entry, src) => self.take_set_aside(link, entry, src),
@@ -406,23 +422,28 @@ impl State {
         is_full.then_some(Deferred::Control(peer, header))
     }
 
-    /// Sends the bytes of a large message.
-    fn send_body(&mut self, pending: PendingSend, tag: u64) -> Option<Deferred> {
+    /// Sends the first `len` bytes of a large message.
+    fn send_body(&mut self, pending: PendingSend, tag: u64, len: usize) -> Option<Deferred> {
         let PendingSend {
             peer, report, buf, ..
         } = &pending;
         let (peer, report) = (*peer, *report);
         let buf = buf.as_ref()?;
-        let Route { link, link_addr } = self.route(peer);
+        let Route { link, link_addr } = self.peers[peer].route();
         let key = self.ops.vacant_key();
-        let flags = report.flags.intersection(LEVELS.union(CONFIRMED));
-        match self.links[link].send_body(buf, link_addr, tag, flags, key) {
+        let mut flags = report.flags.intersection(LEVELS.union(CONFIRMED));
+        if !self.links[link].is_watched {
+            // The message has matched before its bytes are requested.
+            flags.remove(OpFlags::MATCH_COMPLETE);
+        }
+        match self.links[link].send_body((buf, len), link_addr, tag, flags, key) {
             Ok(()) => {
                 let buf = pending.buf?;
                 self.ops.insert(Op::SendBody(buf, peer, report));
+                self.transmits[link] += 1;
                 None
             }
-            Err(Errno::Again) => Some(Deferred::Body(pending, tag)),
+            Err(Errno::Again) => Some(Deferred::Body(pending, tag, len)),
             Err(errno) => {
                 drop(pending);
                 self.fail_send(
@@ -439,15 +460,24 @@ impl State {
     /// Posts the receive of a large message's bytes, and requests them from the sender.
     fn request_body(&mut self, mut posted: Posted, env: Envelope, number: u64) -> Option<Deferred> {
         let peer = env.src.0 as usize;
-        let Route { link, link_addr } = self.route(peer);
-        let (key, tag) = (self.ops.vacant_key(), self.next_tag);
+        let posted_len = posted.buf.len();
+        if posted_len == 0 {
+            // There is nothing to send, and a length of 0 requests all bytes.
+            self.send_ack(&env, Some(number));
+            self.report_received(posted, &env, 0, &mut Sink::none());
+            return None;
+        }
+        let Route { link, link_addr } = self.peers[peer].route();
+        let key = self.ops.vacant_key();
+        let tag = self.next_tag % self.links[link].body_tags();
         match self.links[link].recv_body(&mut posted.buf, env.len, link_addr, tag, key) {
             Ok(()) => {
-                self.next_tag = (tag + 1) % TAGS;
+                self.next_tag = self.next_tag.wrapping_add(1);
                 self.ops.insert(Op::ReceiveBody(posted, env));
                 let header = Header {
                     tag,
                     number,
+                    len: env.len.min(posted_len),
                     ..Header::new(FrameKind::ClearToSend, self.incarnation)
                 };
                 self.peers[peer].queued_controls += 1;
@@ -464,7 +494,7 @@ impl State {
     }
 
     fn post_watch(&mut self, peer: usize) -> Option<Deferred> {
-        let Route { link, link_addr } = self.route(peer);
+        let Route { link, link_addr } = self.peers[peer].route();
         let key = self.ops.vacant_key();
         match self.links[link].watch(link_addr, key) {
             Ok(()) => {
@@ -478,46 +508,4 @@ impl State {
             }
         }
     }
-
-    fn route(&self, peer: usize) -> Route {
-        let peer = &self.peers[peer];
-        Route {
-            link: peer.link,
-            link_addr: peer.link_addr,
-        }
-    }
-
-    /// Sends a frame to a peer.
-    ///
-    /// # Errors
-    /// The link's error. The frame was not sent.
-    pub(crate) fn send_frame(
-        &mut self,
-        peer: usize,
-        frame: Frame,
-        is_control: bool,
-        after: AfterSend,
-    ) -> selvedge::Result {
-        let Route { link, link_addr } = self.route(peer);
-        let key = self.ops.insert(Op::Send(frame, peer, after));
-        let Op::Send(frame, ..) = &self.ops[key] else {
-            return Ok(());
-        };
-        let result = self.links[link].send(frame, link_addr, is_control, key);
-        if result.is_err()
-            && let Op::Send(frame, ..) = self.ops.remove(key)
-        {
-            self.recycle(frame);
-        }
-        result
-    }
 }
-
-/// The link and the address index of a peer.
-struct Route {
-    link: usize,
-    link_addr: FiAddr,
-}
-
-/// Tags for the bytes of large messages; the other tags are for control frames and watches.
-const TAGS: u64 = 1 << 60;

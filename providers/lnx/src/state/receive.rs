@@ -65,7 +65,7 @@ impl State {
             FrameKind::LargeMsg => self.handle_message(Kind::Msg, peer, &header, None, sink),
             FrameKind::LargeTagged => self.handle_message(Kind::Tagged, peer, &header, None, sink),
             FrameKind::ClearToSend | FrameKind::Ack => self.handle_response(peer, &header),
-            FrameKind::Hello => {}
+            FrameKind::Hello | FrameKind::Probe => {}
         }
     }
 
@@ -86,7 +86,12 @@ impl State {
         let text = std::str::from_utf8(payload).ok();
         let name = text.and_then(|text| text.parse::<Name>().ok());
         let peer = name.and_then(|name| match src {
-            FiAddr::UNSPEC => self.peer_named(&name).ok(),
+            // The peer may take this host for another one, so the link of the hello counts.
+            FiAddr::UNSPEC => {
+                let addr = [&name.near, &name.far][link];
+                let link_addr = self.links[link].insert(addr).ok();
+                link_addr.map(|link_addr| self.peer_on(link, link_addr, Some(&name)))
+            }
             _ => Some(self.peer_on(link, src, Some(&name))),
         });
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
@@ -203,7 +208,7 @@ impl State {
         }
     }
 
-    fn send_ack(&mut self, env: &Envelope, number: Option<u64>) {
+    pub(crate) fn send_ack(&mut self, env: &Envelope, number: Option<u64>) {
         if let Some(number) = number {
             let header = Header {
                 number,
@@ -257,7 +262,11 @@ impl State {
             );
         };
         if header.kind == FrameKind::ClearToSend && pending.buf.is_some() {
-            return self.defer(Deferred::Body(pending, header.tag));
+            let len = match header.len {
+                0 => usize::MAX,
+                len => len,
+            };
+            return self.defer(Deferred::Body(pending, header.tag, len));
         }
         let PendingSend { buf, report, .. } = pending;
         // The buffer is released before the completion is reported.

@@ -4,6 +4,7 @@
 
 mod discovered;
 mod environment;
+pub(crate) mod implied_caps;
 pub(crate) mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -302,6 +303,7 @@ impl Library {
         info.fabric_attr.prov_name = names::without_layer(&info.fabric_attr.prov_name);
         info.fabric_attr.api_version = self.api(info.fabric_attr.api_version);
         info.nic = None;
+        implied_caps::remove(&mut info);
         if self.writes_contexts(&info) {
             info.mode |= contexts::MODES;
         }

@@ -6,6 +6,9 @@
 /// The name of the layer.
 pub(crate) const LAYER: &str = "ofi";
 
+/// The name of Selvedge's provider that may use any of this provider's names for its links.
+const ANY: &str = "lnx";
+
 /// Adds the layer to a name of the library.
 pub(crate) fn with_layer(name: &str) -> String {
     format!("{name};{LAYER}")
@@ -19,20 +22,21 @@ pub(crate) fn without_layer(name: &str) -> String {
 }
 
 /// The value of `FI_PROVIDER` for the library: without the layer, and empty, which means all
-/// providers, if the list has the layer alone. `None` if the value need not change.
+/// providers, if the list has the layer alone, or [`ANY`]. `None` if the value need not change.
 pub(crate) fn filter_for_library(list: &str) -> Option<String> {
     if list.trim_start().starts_with('^') {
         return None;
     }
     let entries: Vec<_> = list.split(',').map(str::trim).collect();
     let cores: Vec<_> = entries.iter().map(|entry| without_layer(entry)).collect();
-    if entries == cores {
+    let needs_all = [LAYER, ANY].iter().any(|name| {
+        let mut entries = entries.iter();
+        entries.any(|entry| entry.eq_ignore_ascii_case(name))
+    });
+    if entries == cores && !needs_all {
         return None;
     }
-    let has_layer_alone = entries
-        .iter()
-        .any(|entry| entry.eq_ignore_ascii_case(LAYER));
-    Some(if has_layer_alone {
+    Some(if needs_all {
         String::new()
     } else {
         cores.join(",")
@@ -61,6 +65,8 @@ mod tests {
             ("tcp;ofi_rxm,shm", None),
             ("ofi", Some("")),
             ("shm, ofi", Some("")),
+            ("lnx", Some("")),
+            ("shm,LNX", Some("")),
             ("tcp;ofi", Some("tcp")),
             ("tcp;ofi_rxm;ofi,shm", Some("tcp;ofi_rxm,shm")),
         ];

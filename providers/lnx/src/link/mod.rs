@@ -1,6 +1,6 @@
 //! A link: an endpoint of another provider, with posts whose memory the caller keeps.
 //!
-//! Frames are untagged messages. Control frames (responses) are tagged messages of [`CONTROL`] with
+//! Frames are untagged messages. Control frames (responses) are tagged messages with
 //! receives of their own, so they are received even while messages have no room. The bytes of a
 //! large message have a tag of their own.
 //!
@@ -9,21 +9,21 @@
 
 #![expect(unsafe_code, reason = "raw posts to another provider")]
 
+pub(crate) mod selection;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use selvedge::{
     Address, AddressVector, Bindings, CompletionQueue, Context, Counter, Desc, Domain, Endpoint,
     Error, FiAddr, Info, Iov, IovMut, OpFlags, Result, TagMatch, av, cntr, cq, msg, tagged, wait,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
+use crate::link::selection::{LinkDomain, tag_bits};
 use crate::wire::{FRAME, HEADER, Header};
 
-/// The tag of control frames.
-const CONTROL: u64 = u64::MAX;
-/// The tag of receives that detect a peer's failure.
-const WATCH: u64 = u64::MAX - 1;
 /// The largest number of segments in an iovec that lnx posts.
 const IOV_LIMIT: usize = 4;
 
@@ -33,9 +33,47 @@ pub(crate) struct Link {
     ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
+    /// The indices of inserted addresses. Some providers give an address a new index each time.
+    inserted: FxHashMap<Address, FiAddr>,
+    known: FxHashSet<FiAddr>,
+    tags: TagSpace,
+    /// Whether receives from one peer fail when the peer does.
+    pub(crate) is_watched: bool,
+    /// The number of transmits for which the link has room.
+    pub(crate) tx_size: usize,
     /// Counters of reads and writes by peers, if they are counted, and the values at the last call
     /// of [`Self::take_remote_counts`].
     remote_counters: [Option<(Arc<dyn Counter>, u64)>; 2],
+}
+
+/// The tags of a link, which have as many bits as the link's provider leaves to its users.
+#[derive(Clone, Copy, Debug)]
+struct TagSpace {
+    largest: u64,
+}
+
+impl TagSpace {
+    fn of(info: &Info) -> Self {
+        let bits = tag_bits(info.ep_attr.mem_tag_format);
+        Self {
+            largest: u64::MAX >> (u64::BITS - bits),
+        }
+    }
+
+    /// The tag of control frames.
+    fn control(self) -> u64 {
+        self.largest
+    }
+
+    /// The tag of receives that detect a peer's failure.
+    fn watch(self) -> u64 {
+        self.largest - 1
+    }
+
+    /// The number of tags for the bytes of large messages.
+    fn bodies(self) -> u64 {
+        (self.largest >> 4) + 1
+    }
 }
 
 /// The memory of one frame.
@@ -73,6 +111,19 @@ impl Frame {
     }
 }
 
+/// Opens a completion queue with a descriptor, which a provider of another library may lack.
+fn open_cq(domain: &dyn Domain, must_have_fd: bool) -> Result<Arc<dyn CompletionQueue>, Error> {
+    let mut attr = cq::Attr::default();
+    attr.wait_obj = wait::Object::Fd;
+    match domain.cq(&attr) {
+        Err(_) if !must_have_fd => {
+            attr.wait_obj = wait::Object::None;
+            domain.cq(&attr)
+        }
+        opened => opened,
+    }
+}
+
 impl Link {
     /// Opens an endpoint. `events` are those of the counters of reads and of writes by peers;
     /// `None` where they are not counted.
@@ -81,12 +132,11 @@ impl Link {
     /// The provider's error.
     pub(crate) fn open(
         info: &Info,
-        domain: &dyn Domain,
+        link: &LinkDomain,
         events: [Option<cntr::Events>; 2],
     ) -> Result<Self, Error> {
-        let mut attr = cq::Attr::default();
-        attr.wait_obj = wait::Object::Fd;
-        let cq = domain.cq(&attr)?;
+        let domain = &*link.domain;
+        let cq = open_cq(domain, link.is_watched)?;
         let av = domain.av(&av::Attr::default())?;
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         let mut remote_counters = [None, None];
@@ -107,6 +157,11 @@ impl Link {
             ep,
             cq,
             av,
+            inserted: FxHashMap::default(),
+            known: FxHashSet::default(),
+            tags: TagSpace::of(info),
+            is_watched: link.is_watched,
+            tx_size: info.tx_attr.size,
             remote_counters,
         })
     }
@@ -136,8 +191,30 @@ impl Link {
         self.ep.address()
     }
 
-    pub(crate) fn insert(&self, addr: &Address) -> Result<FiAddr> {
-        Ok(self.av.insert_one(addr)?)
+    /// The index of an address.
+    pub(crate) fn insert(&mut self, addr: &Address) -> Result<FiAddr> {
+        if let Some(&index) = self.inserted.get(addr) {
+            return Ok(index);
+        }
+        let index = self.av.insert_one(addr)?;
+        self.inserted.insert(addr.clone(), index);
+        self.known.insert(index);
+        Ok(index)
+    }
+
+    /// The source of a completion. Providers of another library may report an index that was not
+    /// inserted.
+    pub(crate) fn known_source(&self, src: FiAddr) -> FiAddr {
+        if self.is_watched || self.known.contains(&src) {
+            src
+        } else {
+            FiAddr::UNSPEC
+        }
+    }
+
+    /// The number of tags for the bytes of large messages.
+    pub(crate) fn body_tags(&self) -> u64 {
+        self.tags.bodies()
     }
 
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -153,7 +230,7 @@ impl Link {
                 iov: &iov,
                 desc: &[Desc::NONE],
                 dest,
-                tag: CONTROL,
+                tag: self.tags.control(),
                 context,
                 data: 0,
             };
@@ -176,7 +253,7 @@ impl Link {
         let iov = [IovMut::from_raw(frame.bytes.as_mut_ptr().cast(), FRAME)];
         if is_control {
             // SAFETY: the frame is kept and not accessed until the completion of `key` is read.
-            unsafe { self.trecv(&iov, FiAddr::UNSPEC, CONTROL, key) }
+            unsafe { self.trecv(&iov, FiAddr::UNSPEC, self.tags.control(), key) }
         } else {
             let msg = msg::RecvMsg {
                 iov: &iov,
@@ -189,10 +266,10 @@ impl Link {
         }
     }
 
-    /// Sends the bytes of a large message.
+    /// Sends the first bytes of a large message.
     pub(crate) fn send_body(
         &self,
-        buf: &TxBuf,
+        (buf, len): (&TxBuf, usize),
         dest: FiAddr,
         tag: u64,
         flags: OpFlags,
@@ -200,7 +277,7 @@ impl Link {
     ) -> Result {
         let mut iov = [Iov::from_raw(std::ptr::null(), 0); IOV_LIMIT];
         let mut count = 0;
-        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, usize::MAX)) {
+        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, len)) {
             *slot = Iov::from_raw(segment.as_ptr().cast(), segment.len());
             count += 1;
         }
@@ -236,11 +313,16 @@ impl Link {
         unsafe { self.trecv(&iov[..count.max(1)], src, tag, key) }
     }
 
+    /// Cancels an operation, if the provider can.
+    pub(crate) fn cancel(&self, key: usize) {
+        let _ = self.ep.cancel(Context(key as u64));
+    }
+
     /// Posts a receive that fails when the peer fails.
     pub(crate) fn watch(&self, peer: FiAddr, key: usize) -> Result {
         let empty = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0)];
         // SAFETY: no memory is named.
-        unsafe { self.trecv(&empty, peer, WATCH, key) }
+        unsafe { self.trecv(&empty, peer, self.tags.watch(), key) }
     }
 
     /// Posts a tagged receive.
