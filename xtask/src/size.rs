@@ -96,14 +96,14 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_000,
+        ceiling: 5_200,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_105,
+        ceiling: 28_120,
         reason: "",
     },
 ];

@@ -26,13 +26,13 @@ impl State {
                 }
             }
             Token::Bulk(key) => self.bulk(ports, key, completion.buf, completion.result),
-            Token::Sent(key) if completion.result.is_ok() => {
+            Token::Sent(key, slot) if completion.result.is_ok() => {
                 if let Some(link) = self.link(key) {
-                    link.sent();
+                    link.sent(slot);
                     self.pump(ports, key.index as usize);
                 }
             }
-            Token::End(key) | Token::Sent(key) => {
+            Token::End(key) | Token::Sent(key, _) => {
                 if let Err(error) = completion.result
                     && error.errno != Errno::Canceled
                 {
@@ -43,8 +43,8 @@ impl State {
     }
 
     fn lost(&mut self, ports: &[Port], key: Key, error: &cq::ErrEntry) {
-        if self.link(key).is_some() {
-            let end = End::Lost(format!("{}: {}", error.detail, error.errno));
+        if let Some(link) = self.link(key) {
+            let end = link.end_of_lost(format!("{}: {}", error.detail, error.errno));
             self.end(ports, key.index as usize, &end);
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::{Address, FiAddr};
 
-use super::link::send_close;
+use super::link::closing::send_close;
 use super::state::{Change, State};
 use crate::machine::Role;
 use crate::port::{Key, Port, Token};
@@ -160,7 +160,7 @@ impl State {
             }
             Err(error) => {
                 log::warn!("a client cannot be accepted: {error}");
-                send_close(&ports[port], peer, NO_KEY, &error.to_string());
+                send_close(&ports[port], peer, NO_KEY, 0, &error.to_string());
                 self.linger(port, peer);
             }
         }
@@ -183,7 +183,7 @@ impl State {
     ) {
         if self.attempts.outcome.is_some() || nonce != self.attempts.nonce {
             // Another server was faster.
-            return send_close(&ports[port], peer, NO_KEY, "");
+            return send_close(&ports[port], peer, NO_KEY, 0, "");
         }
         let remote = match Greeting::parse(payload) {
             Ok(Greeting {

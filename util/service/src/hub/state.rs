@@ -12,6 +12,7 @@ use slab::Slab;
 
 use super::attempts::Attempts;
 use super::link::Link;
+use super::link::closing::LINGER;
 use super::shared::Shared;
 use crate::machine::{Machine, Role};
 use crate::port::{Key, Port};
@@ -20,8 +21,6 @@ use crate::{End, Error, Options};
 
 /// The number of completions of one poll.
 const BATCH: usize = 64;
-/// How long the address of an ended connection stays, so that its last frame is sent.
-const LINGER: Duration = Duration::from_secs(1);
 /// When a post that found a full queue is tried again, if no completion comes first.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -208,10 +207,13 @@ impl State {
         if let Err(end) = link.pump(&ports[link.shared.port], &mut self.woken) {
             return self.end(ports, index, &end);
         }
-        let is_blocked = link.is_blocked();
+        let (is_blocked, closing_until) = (link.is_blocked(), link.closing_until());
         self.list(index);
         if is_blocked {
             self.sweep_at(Instant::now() + RETRY);
+        }
+        if let Some(at) = closing_until {
+            self.sweep_at(at);
         }
     }
 

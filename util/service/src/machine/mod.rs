@@ -35,6 +35,16 @@ pub(crate) struct Machine<M> {
     next_id: u64,
     /// The client's requests without a response. Each has exactly one, also after it was cancelled.
     awaited: FxHashSet<u64>,
+    /// The peer's last frame, until the payloads that it has sent before have arrived.
+    closing: Option<Closing<M>>,
+}
+
+/// The content of the last frame of a connection.
+#[derive(Debug)]
+struct Closing<M> {
+    text: M,
+    /// The number of announced payloads that the peer has sent.
+    payloads: u64,
 }
 
 impl<M: Payload> Machine<M> {
@@ -48,6 +58,7 @@ impl<M: Payload> Machine<M> {
             events: VecDeque::new(),
             next_id: 1,
             awaited: FxHashSet::default(),
+            closing: None,
         }
     }
 
@@ -157,7 +168,11 @@ impl<M: Payload> Machine<M> {
                 }
             }
             Kind::Credit => {}
-            Kind::Close => self.events.push_back(Event::Closed(payload)),
+            Kind::Close => {
+                let payloads = header.id;
+                let text = payload;
+                self.closing = Some(Closing { text, payloads });
+            }
             kind => return Err(Violation::Kind(kind)),
         }
         self.return_credit();
@@ -196,11 +211,26 @@ impl<M: Payload> Machine<M> {
         self.receiver.abandon();
         self.outputs.clear();
         self.events.clear();
+        self.closing = None;
     }
 
     /// The next event to report.
     pub(crate) fn next_event(&mut self) -> Option<Event<M>> {
-        self.events.pop_front()
+        self.events.pop_front().or_else(|| self.closed())
+    }
+
+    /// Whether the peer has closed the connection, and payloads that it has sent before are still to
+    /// come. A large payload may arrive after later frames.
+    pub(crate) const fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    fn closed(&mut self) -> Option<Event<M>> {
+        let awaits_more = |closing: &mut Closing<M>| {
+            closing.text.len() == 0 && self.receiver.awaits_payload_before(closing.payloads)
+        };
+        let closing = self.closing.take_if(|closing| !awaits_more(closing))?;
+        Some(Event::Closed(closing.text))
     }
 
     /// Sorts complete payloads, in the order of their announcements.

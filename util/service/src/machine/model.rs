@@ -297,6 +297,46 @@ fn frames_that_violate_the_protocol_are_found() {
 }
 
 #[test]
+fn a_connection_ends_when_everything_that_was_sent_has_arrived() {
+    let mut server = Machine::new(Role::Server, LIMITS, LIMITS);
+    let announced = Header {
+        is_announced: true,
+        len: 5000,
+        ..Header::new(Kind::Message)
+    };
+    // The peer closes after it has sent the payloads of two announcements of three.
+    for _ in 0..3 {
+        assert_eq!(frame(&mut server, announced), Ok(()));
+    }
+    let mut close = Header::new(Kind::Close);
+    close.id = 2;
+    assert_eq!(frame(&mut server, close), Ok(()));
+    for number in [1, 0] {
+        assert!(server.is_closing() && server.next_event().is_none());
+        assert_eq!(server.receive_bulk(number, vec![7; 5000]), Ok(()));
+    }
+    assert!(matches!(server.next_event(), Some(Event::Closed(text)) if text.is_empty()));
+    server.abandon();
+    let messages = std::iter::from_fn(|| server.take()).count();
+    assert_eq!((messages, server.is_closing()), (2, false));
+}
+
+#[test]
+fn a_connection_that_is_closed_for_a_reason_ends_at_once() {
+    let mut server = Machine::new(Role::Server, LIMITS, LIMITS);
+    let announced = Header {
+        is_announced: true,
+        len: 5000,
+        ..Header::new(Kind::Message)
+    };
+    assert_eq!(frame(&mut server, announced), Ok(()));
+    let mut close = Header::new(Kind::Close);
+    (close.id, close.len) = (1, 6);
+    assert_eq!(server.receive_frame(close, b"reason".to_vec()), Ok(()));
+    assert!(matches!(server.next_event(), Some(Event::Closed(text)) if text == b"reason"));
+}
+
+#[test]
 fn a_response_to_a_cancelled_request_is_not_sent() {
     let mut server = Machine::new(Role::Server, LIMITS, LIMITS);
     let mut header = Header::new(Kind::Request);

@@ -47,6 +47,17 @@ enum Content<M> {
     Cancelled(Option<(u64, usize)>),
 }
 
+impl<M> Content<M> {
+    /// The number and length of a payload that is still to come.
+    const fn announced(&self) -> Option<(u64, usize)> {
+        match *self {
+            Self::Announced { number, len } => Some((number, len)),
+            Self::Cancelled(announced) => announced,
+            Self::Complete(_) => None,
+        }
+    }
+}
+
 /// The incoming side of a connection.
 #[derive(Debug)]
 pub(super) struct Receiver<M> {
@@ -146,14 +157,9 @@ impl<M: Payload> Receiver<M> {
     /// # Errors
     /// [`Violation`] for a payload that was not announced, or has another length.
     pub(super) fn receive_bulk(&mut self, number: u64, payload: M) -> Result<(), Violation> {
-        let expected = |received: &Received<M>| match received.content {
-            Content::Announced { number, len } => Some((number, len)),
-            Content::Cancelled(expected) => expected,
-            Content::Complete(_) => None,
-        };
         let mut pending = self.pending.iter_mut();
         let found = pending.find_map(|received| {
-            let (announced, len) = expected(received)?;
+            let (announced, len) = received.content.announced()?;
             (announced == number).then_some((received, len))
         });
         let (received, len) = found.ok_or(Violation::Unannounced)?;
@@ -167,6 +173,12 @@ impl<M: Payload> Receiver<M> {
         Ok(())
     }
 
+    /// Whether one of the first `payloads` announced payloads is still to come.
+    pub(super) fn awaits_payload_before(&self, payloads: u64) -> bool {
+        let mut announced = self.pending.iter().filter_map(|it| it.content.announced());
+        announced.any(|(number, _)| number < payloads)
+    }
+
     /// Moves complete messages to the queue, and returns the first one that is a response.
     ///
     /// # Errors
@@ -177,10 +189,7 @@ impl<M: Payload> Receiver<M> {
     )]
     pub(super) fn next_complete(&mut self) -> Result<Option<(u64, Result<M, M>)>, Violation> {
         while let Some(first) = self.pending.front()
-            && !matches!(
-                first.content,
-                Content::Announced { .. } | Content::Cancelled(Some(_))
-            )
+            && first.content.announced().is_none()
             && let Some(received) = self.pending.pop_front()
         {
             let credit = received.credit;

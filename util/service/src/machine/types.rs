@@ -35,7 +35,8 @@ pub(crate) enum Event<M> {
     /// The client no longer expects the response to the request `id`, which the application has
     /// taken.
     Cancelled { id: u64 },
-    /// The peer has closed the connection, for the reason in the payload.
+    /// The peer has closed the connection, for the reason in the payload. Everything that it sent
+    /// before has arrived.
     Closed(M),
 }
 

@@ -2,9 +2,11 @@
 
 mod address;
 mod buffers;
+mod sends;
 mod token;
 
 pub(crate) use self::address::{Scheme, ServiceAddress};
+pub(crate) use self::sends::Sends;
 pub(crate) use self::token::{Key, Token};
 
 use std::os::fd::BorrowedFd;
@@ -185,17 +187,24 @@ impl Port {
         peer: FiAddr,
         key: Key,
         number: u64,
+        slot: u32,
     ) -> Result<(), PostError> {
-        let context = Token::Sent(key).context();
+        let context = Token::Sent(key, slot).context();
         let posted = self.ep.tsend(buf, peer, bulk_tag(number), context);
         posted.map(drop).map_err(PostError::from)
     }
 
     /// Sends a frame. Returns whether there will be a completion: a short frame has none.
-    pub(crate) fn send_frame(&self, buf: Buf, peer: FiAddr, key: Key) -> Result<bool, PostError> {
+    pub(crate) fn send_frame(
+        &self,
+        buf: Buf,
+        peer: FiAddr,
+        key: Key,
+        slot: u32,
+    ) -> Result<bool, PostError> {
         // Over tcp, an injected frame may wait in this process, and nothing reports that it is sent.
         if buf.len() > self.inject_size || self.scheme == Scheme::Tcp {
-            return self.send(buf, peer, Token::Sent(key)).map(|()| true);
+            return self.send(buf, peer, Token::Sent(key, slot)).map(|()| true);
         }
         match self.ep.inject(&buf, peer, None) {
             Ok(()) => Ok(false),

@@ -21,12 +21,15 @@ pub(crate) enum Token {
     End(Key),
     /// The receive of an announced payload.
     Bulk(Key),
-    /// A send.
-    Sent(Key),
+    /// A send, with its slot.
+    Sent(Key, u32),
 }
 
-/// The lower three bits are the kind, the next 29 the index, the upper 32 the generation.
-const INDEX_SHIFT: u32 = 3;
+/// The lower three bits are the kind, the next six the slot, the next 23 the index, the upper 32 the
+/// generation.
+const SLOT_SHIFT: u32 = 3;
+const SLOT_MASK: u32 = 63;
+const INDEX_SHIFT: u32 = 9;
 
 impl Token {
     /// The context of the operation.
@@ -40,7 +43,7 @@ impl Token {
             Self::Hello => (2, none),
             Self::End(key) => (3, key),
             Self::Bulk(key) => (4, key),
-            Self::Sent(key) => (5, key),
+            Self::Sent(key, slot) => ((slot & SLOT_MASK) << SLOT_SHIFT | 5, key),
         };
         let index = key.index << INDEX_SHIFT | kind;
         Context(u64::from(key.generation) << 32 | u64::from(index))
@@ -59,7 +62,7 @@ impl Token {
             2 => Some(Self::Hello),
             3 => Some(Self::End(key)),
             4 => Some(Self::Bulk(key)),
-            5 => Some(Self::Sent(key)),
+            5 => Some(Self::Sent(key, index >> SLOT_SHIFT & SLOT_MASK)),
             _ => None,
         }
     }
@@ -72,7 +75,7 @@ mod tests {
     #[test]
     fn a_token_is_parsed_from_its_context() {
         let key = Key {
-            index: (1 << 29) - 1,
+            index: (1 << 23) - 1,
             generation: u32::MAX,
         };
         let tokens = [
@@ -80,7 +83,8 @@ mod tests {
             Token::Hello,
             Token::End(key),
             Token::Bulk(key),
-            Token::Sent(key),
+            Token::Sent(key, 0),
+            Token::Sent(key, 63),
         ];
         for token in tokens {
             assert_eq!(Token::parse(token.context()), Some(token));

@@ -27,7 +27,9 @@ pub(crate) enum Kind {
     Credit,
     /// The client no longer expects the response.
     Cancel,
-    /// The last frame of a connection. The payload is a text.
+    /// The last frame of a connection. The payload is a text: the reason, or empty. `id` is the
+    /// number of announced payloads that the side has sent: the receiver waits for them if there is
+    /// no reason.
     Close,
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct Header {
     /// Whether the payload follows in a message of its own.
     pub(crate) is_announced: bool,
     pub(crate) credit: Credit,
-    /// The number of the request; 0 in frames that do not concern a request.
+    /// The number of the request; 0 in frames that do not concern a request, except `Close`.
     pub(crate) id: u64,
     /// The length of the payload, in bytes.
     pub(crate) len: u64,
