@@ -1,5 +1,5 @@
-//! Runs `fabtests doctor --mpi`: with the system's Open MPI as it is, with Selvedge's library and with
-//! its plugins, with programs that are no launchers, and with MPICH where there is one.
+//! Runs `fabtests doctor --mpi`: with the system's Open MPI as it is, with Selvedge's library and
+//! with its plugins, with programs that are no launchers, and with MPICH where there is one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -237,8 +237,8 @@ fn a_program_that_is_no_launcher_is_recognised() {
     );
 }
 
-/// MPICH, of which `MPICH_HOME` names the prefix, with its device for libfabric; the package `mpich`
-/// of PyPI has it.
+/// MPICH, of which `MPICH_HOME` names the prefix, with its device for libfabric; the package
+/// `mpich` of PyPI has it.
 #[test]
 fn mpich_is_examined_and_every_line_for_selvedge_is_run() {
     let Ok(prefix) = std::env::var("MPICH_HOME") else {

@@ -1,4 +1,5 @@
-//! Findings about the parts of an MPI library that use libfabric, and the settings that select them.
+//! Findings about the parts of an MPI library that use libfabric, and the settings that select
+//! them.
 
 use std::path::Path;
 use std::process::Command;
@@ -139,12 +140,13 @@ pub(super) fn openshmem(launcher: &Launcher) -> Finding {
         "the transports (spml) of OpenSHMEM are: {}",
         names.join(", ")
     );
-    let (meaning, advice) = match names.contains(&"ofi") {
-        true => ("OpenSHMEM can use libfabric", None),
-        false => (
+    let (meaning, advice) = if names.contains(&"ofi") {
+        ("OpenSHMEM can use libfabric", None)
+    } else {
+        (
             "OpenSHMEM of this installation does not use libfabric, and cannot run over Selvedge",
             Some("Sandia OpenSHMEM, built with --with-ofi, uses libfabric (docs/MPI.md)."),
-        ),
+        )
     };
     let mut finding = Finding::new(NAME, Severity::Note, found, meaning);
     finding.advice = advice.map(str::to_owned);
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn settings_name_their_source() {
-        let text = "mca:pml:base:param:pml:value:^ucx\nmca:pml:base:param:pml:source:file (/etc/x:69)\n\
+        let text = "mca:pml:base:param:pml:value:^ucx\n\
+                    mca:pml:base:param:pml:source:file (/etc/x:69)\n\
                     mca:mtl:base:param:mtl:value:\nmca:mtl:base:param:mtl:source:default\n";
         let mut rank = RankReport::default();
         assert_eq!(settings(text, &rank), "; pml=^ucx (file (/etc/x:69))");

@@ -145,9 +145,10 @@ pub(super) fn libfabric(rank: &RankReport, attempt: &Attempt) -> Finding {
         libfabric.path.display(),
         libfabric.version
     );
-    let meaning = match libfabric.is_selvedge() {
-        true => "this is Selvedge's library",
-        false => "this is not Selvedge's library; it may load Selvedge's providers as plugins",
+    let meaning = if libfabric.is_selvedge() {
+        "this is Selvedge's library"
+    } else {
+        "this is not Selvedge's library; it may load Selvedge's providers as plugins"
     };
     Finding::good(NAME, found, meaning).prove(format!("/proc/self/maps of a rank; {rule}"))
 }
@@ -185,9 +186,10 @@ fn variables(rank: &RankReport) -> String {
 /// The provider that carries messages, and why.
 pub(super) fn provider(selection: &Selection, rank: &RankReport) -> Finding {
     const NAME: &str = "provider";
-    let reasons = match selection.reasons.is_empty() {
-        true => selection.evidence.join(" | "),
-        false => selection.reasons.join(" | "),
+    let reasons = if selection.reasons.is_empty() {
+        selection.evidence.join(" | ")
+    } else {
+        selection.reasons.join(" | ")
     };
     let (severity, found, meaning) = match &selection.provider {
         None => (

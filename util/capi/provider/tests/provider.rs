@@ -291,5 +291,8 @@ fn a_newer_libfabric_lists_both_providers() {
     for name in ["selvedge_shm", "selvedge_tcp"] {
         assert!(text.contains(&format!("provider: {name}\n")), "{text}");
     }
-    assert!(text.contains("library: ") && !text.contains("library: 1."), "{text}");
+    assert!(
+        text.contains("library: ") && !text.contains("library: 1."),
+        "{text}"
+    );
 }
