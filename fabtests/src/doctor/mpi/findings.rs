@@ -1,6 +1,5 @@
 //! The findings about a launcher: sentences, each with its evidence.
 
-use super::MpiDiagnosis;
 use super::attempt::Attempt;
 use super::launcher::{Kind, Launcher};
 use super::rank::RankReport;
@@ -10,12 +9,8 @@ use crate::doctor::finding::{Finding, Severity};
 
 const NO_RANKS: &str = "no MPI program can be started with it";
 
-pub(super) fn no_launcher(error: &anyhow::Error) -> MpiDiagnosis {
-    let finding = Finding::new("launcher", Severity::Broken, format!("{error:#}"), NO_RANKS);
-    MpiDiagnosis {
-        findings: vec![finding],
-        ..MpiDiagnosis::default()
-    }
+pub(super) fn no_launcher(error: &anyhow::Error) -> Finding {
+    Finding::new("launcher", Severity::Broken, format!("{error:#}"), NO_RANKS)
 }
 
 /// The launcher, and the kind that it names itself.

@@ -125,7 +125,7 @@ impl Launcher {
     fn library_folders(&self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
         if self.kind == Kind::OpenMpi {
-            folders.extend(self.ask_ompi_info());
+            folders.extend(self.query_ompi_info());
         }
         let real = self.path.canonicalize().ok();
         let triple = format!("lib/{}-linux-gnu", env::consts::ARCH);
@@ -142,7 +142,7 @@ impl Launcher {
     }
 
     /// The folder of the libraries, as Open MPI prints it.
-    fn ask_ompi_info(&self) -> Option<PathBuf> {
+    fn query_ompi_info(&self) -> Option<PathBuf> {
         let mut command = Command::new(self.sibling("ompi_info")?);
         command.args(["--parsable", "--path", "libdir"]);
         let output = run(command, SHORT).ok()?;

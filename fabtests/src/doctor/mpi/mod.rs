@@ -59,11 +59,14 @@ pub struct Question<'a> {
 
 /// Examines a launcher.
 pub fn examine(question: Question<'_>) -> MpiDiagnosis {
+    let mut diagnosis = MpiDiagnosis::default();
     let launcher = match Launcher::find(question.line) {
         Ok(launcher) => launcher,
-        Err(error) => return findings::no_launcher(&error),
+        Err(error) => {
+            diagnosis.findings.push(findings::no_launcher(&error));
+            return diagnosis;
+        }
     };
-    let mut diagnosis = MpiDiagnosis::default();
     diagnosis.findings.push(findings::launcher(&launcher));
     let library = match question.program {
         Some(program) => library_of(program),

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_s_options_give_way_to_those_of_the_route() {
+    fn options_of_the_route_replace_those_of_the_user() {
         let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
         let route = Route {
             options: words("-x FI_PROVIDER_PATH=/a --mca pml cm -genv FI_PROVIDER shm"),
