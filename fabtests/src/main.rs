@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use fabtests::bmi::requests;
 use fabtests::campaign as campaigns;
 use fabtests::command::{bmi, campaign, compare, doctor, run, scale, shmem};
+use fabtests::doctor::mpi::{RankArgs, run_rank};
 use fabtests::suite::conformance;
 use fabtests::suite::run::selftest;
 use fabtests::upstream;
@@ -68,6 +69,8 @@ enum Command {
     #[command(hide = true)]
     Attach(doctor::AttachArgs),
     #[command(hide = true)]
+    MpiRank(RankArgs),
+    #[command(hide = true)]
     CampaignProcess(campaigns::ProcessArgs),
 }
 
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::ShmemProcess(args) => shmem::process(&args),
         Command::ScaleProcess(args) => scale::process(&args),
         Command::Attach(args) => doctor::attach(&args),
+        Command::MpiRank(args) => run_rank(&args),
         Command::CampaignProcess(args) => campaigns::run_process(&args),
         Command::Run(args) => return or_report(run::run(&args)),
         Command::Compare(args) => return or_report(compare::run(&args)),

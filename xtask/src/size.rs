@@ -28,11 +28,13 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 35_220,
+        ceiling: 36_800,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (8,880, with contestants over four other \
                  libraries) share no code with the test kit, \
-                 which would delay their first build. The campaign over the service layer has 585.",
+                 which would delay their first build. The campaign over the service layer has 585, \
+                 and the examination of MPI launchers (1,600) reads the output of four launchers and \
+                 three libraries.",
     },
     Part {
         name: "testkit",

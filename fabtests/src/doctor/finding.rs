@@ -30,6 +30,9 @@ pub struct Finding {
     pub meaning: String,
     /// The remedy; `null` where none is needed.
     pub advice: Option<String>,
+    /// The command, call or text that shows the observation; left out where the name says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
 }
 
 impl Finding {
@@ -45,6 +48,7 @@ impl Finding {
             found: found.into(),
             meaning: meaning.into(),
             advice: None,
+            evidence: None,
         }
     }
 
@@ -58,6 +62,11 @@ impl Finding {
 
     pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
+        self
+    }
+
+    pub(super) fn prove(mut self, evidence: impl Into<String>) -> Self {
+        self.evidence = Some(evidence.into());
         self
     }
 }

@@ -8,6 +8,7 @@ mod endpoint;
 mod environment;
 mod finding;
 mod memory;
+pub mod mpi;
 mod processes;
 
 use serde::Serialize;

@@ -242,3 +242,57 @@ fn open_mpi_runs_over_both_providers() {
         assert!(text.contains("3 ranks exchanged"), "{provider}: {text}");
     }
 }
+
+/// MPICH, of which `MPICH_HOME` names the prefix, with its device for libfabric.
+#[test]
+fn ranks_of_mpich_use_the_plugin() {
+    let Ok(prefix) = std::env::var("MPICH_HOME") else {
+        return skip(Need::OtherMpi, "MPICH_HOME names no MPICH with libfabric");
+    };
+    let bin = Path::new(&prefix).join("bin");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/ring.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider-mpich");
+    let mut compiler = Command::new(bin.join("mpicc"));
+    output_of(compiler.arg("-o").arg(&program).arg(source));
+    for provider in ["selvedge_shm", "selvedge_tcp"] {
+        let mut command = with_providers(bin.join("mpiexec").to_str().unwrap());
+        command
+            .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+            .env("MPIR_CVAR_NOLOCAL", "1")
+            .env("FI_PROVIDER", provider);
+        let text = output_of(command.args(["-n", "3"]).arg(&program).arg(provider));
+        assert!(text.contains("3 ranks exchanged"), "{provider}: {text}");
+    }
+}
+
+/// The program is compiled with Selvedge's headers and linked to the library in the folder that
+/// `SELVEDGE_OTHER_LIBFABRIC` names; MPI packages of PyPI have such a library.
+#[test]
+fn a_newer_libfabric_lists_both_providers() {
+    let Ok(folder) = std::env::var("SELVEDGE_OTHER_LIBFABRIC") else {
+        let reason = "SELVEDGE_OTHER_LIBFABRIC names no folder with a libfabric.so.1";
+        return skip(Need::OtherMpi, reason);
+    };
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider-list");
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-Wall", "-Werror", "-o"])
+        .arg(&program)
+        .arg(package.join("tests/c/list.c"))
+        .arg("-I")
+        .arg(package.join("../fabric/include"))
+        .args(["-L", &folder, "-l:libfabric.so.1"])
+        // Libraries of the named one lie in folders of its own.
+        .arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
+    output_of(&mut compiler);
+    let mut command = with_providers(program.to_str().unwrap());
+    let text = output_of(command.env("LD_LIBRARY_PATH", &folder));
+    for name in ["selvedge_shm", "selvedge_tcp"] {
+        assert!(text.contains(&format!("provider: {name}\n")), "{text}");
+    }
+    assert!(
+        text.contains("library: ") && !text.contains("library: 1."),
+        "{text}"
+    );
+}

@@ -73,7 +73,7 @@ impl Step for Response<'_> {
                 Err(error) => return Some(Err(error)),
             };
             self.stage = outcome.as_ref().map_or(Stage::Sent(id), |_| Stage::Done);
-            return outcome;
+            return outcome.map(|it| it.and_then(|body| hub.message_of(shared.port, body)));
         }
         let Stage::Sent(id) = self.stage else {
             return Some(Err(Error::Ended(End::Local)));
