@@ -32,7 +32,9 @@ pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
     if is_long {
         cargo.env(LONG, "1");
     }
-    cargo.args(["test", "--workspace", "--all-features"]).args(arguments);
+    cargo
+        .args(["test", "--workspace", "--all-features"])
+        .args(arguments);
     let status = cargo.env(RECORD, &record).status();
     let status = status.context("cannot run cargo")?;
     let summary = summary(&fs::read_to_string(&record).unwrap_or_default());
