@@ -28,10 +28,10 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_470,
+        ceiling: 34_740,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (8,710, with contestants over four other \
-                 libraries) share no code with the test kit, \
+                 front ends of the suite; the benchmarks (8,980, with contestants over four other \
+                 libraries, and broadcasts) share no code with the test kit, \
                  which would delay their first build.",
     },
     Part {
