@@ -126,6 +126,22 @@ fn connecting_processes_leave_connected_ones_their_share() {
 }
 
 #[test]
+#[ignore = "takes half a minute on a busy machine; run it with `-- --ignored`"]
+fn requests_of_killed_and_stopped_processes_are_handled_once_or_fail() {
+    let report = run_for_report(part(&["service", "--rounds", "1"][..], &["service"]));
+    let rows = check_survival(&report);
+    assert_eq!(rows.len(), 8, "{rows:?}");
+    for row in report["rows"].as_array().unwrap() {
+        let figure = |name: &str| row["figures"][name].as_f64().unwrap();
+        assert!(figure("responses") > 0.0, "{row}");
+        assert!(
+            figure("requests") >= figure("responses") + figure("failures"),
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn the_same_seed_makes_the_same_attack() {
     let args = [
         "hostile",

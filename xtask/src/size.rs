@@ -28,11 +28,11 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 34_470,
+        ceiling: 35_220,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (8,710, with contestants over four other \
+                 front ends of the suite; the benchmarks (8,880, with contestants over four other \
                  libraries) share no code with the test kit, \
-                 which would delay their first build.",
+                 which would delay their first build, and a campaign (590) covers the service layer.",
     },
     Part {
         name: "testkit",
@@ -96,7 +96,7 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_200,
+        ceiling: 5_250,
         reason: "",
     },
     Part {

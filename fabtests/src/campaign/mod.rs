@@ -11,11 +11,11 @@ mod endpoint;
 mod flood;
 mod hostile;
 mod kill;
-mod message;
 mod other_user;
 mod report;
 mod restart;
 mod role;
+mod service;
 
 pub use report::{Plan, Report, Row};
 
@@ -24,6 +24,7 @@ use clap::ValueEnum;
 use selvedge_testkit::process;
 use serde_json::Value;
 
+use self::endpoint::message;
 use self::role::Role;
 
 /// Every campaign.
@@ -46,6 +47,8 @@ pub enum Campaign {
     OtherUser,
     /// Well-behaved processes connect to an endpoint without end
     Storm,
+    /// Clients and servers of the service layer are killed and stopped amid requests
+    Service,
 }
 
 /// Runs a campaign.
@@ -62,6 +65,7 @@ pub fn run(campaign: Campaign, plan: &Plan) -> anyhow::Result<Report> {
         Campaign::Signals => restart::run_signals(plan),
         Campaign::OtherUser => other_user::run(plan),
         Campaign::Storm => connect_storm::run(plan),
+        Campaign::Service => service::run(plan),
     }
 }
 
@@ -77,7 +81,7 @@ pub struct ProcessArgs {
 type RoleEntry = (&'static str, fn(Value) -> anyhow::Result<()>);
 
 /// The roles of processes.
-const ROLES: [RoleEntry; 7] = [
+const ROLES: [RoleEntry; 9] = [
     entry::<hostile::Config>(),
     entry::<echo::Config>(),
     entry::<flood::Config>(),
@@ -85,6 +89,8 @@ const ROLES: [RoleEntry; 7] = [
     entry::<restart::restarted::Config>(),
     entry::<other_user::Config>(),
     entry::<kill::target::Config>(),
+    entry::<service::Client>(),
+    entry::<service::Server>(),
 ];
 
 const fn entry<R: Role>() -> RoleEntry {

@@ -3,6 +3,8 @@
 //! The test kit checks the promises to every process: each operation completes once, received bytes
 //! lie inside their message, and every completion belongs to a posted operation.
 
+pub(super) mod message;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use selvedge_testkit::memory::{Maker, Memory};
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::message::{self, Stamp};
+use self::message::Stamp;
 use crate::suite::defect;
 
 pub(crate) use selvedge_testkit::endpoint::{BLANK, Completion};
