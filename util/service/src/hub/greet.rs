@@ -13,9 +13,9 @@ use crate::{Error, Message};
 
 /// The time between two attempts at a server that is not there.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The time after which the next address of a silent server is tried, or its only one again: a server
-/// that took the greeting may have died, and another one may have its name. A server ignores the
-/// second greeting of a connected client.
+/// The time after which the next address of a silent server is tried, or its only one again. The
+/// server that took the greeting may have died, and another one may have its name. A server ignores
+/// the second greeting of a connected client.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The maximum number of connections of a listener. Further clients are refused.
 const CONNECTIONS_MAX: usize = 8192;
