@@ -7,15 +7,10 @@
 #[expect(dead_code, reason = "not every helper is for every provider")]
 #[path = "../../../shm/tests/messages/common.rs"]
 mod common;
-#[path = "../../../shm/tests/messages/completions.rs"]
-mod completions;
 mod hosts;
 #[path = "../../../shm/tests/messages/matching.rs"]
 mod matching;
-#[path = "../../../shm/tests/messages/model.rs"]
-mod model;
-#[path = "../../../shm/tests/messages/multi.rs"]
-mod multi;
+#[expect(dead_code, reason = "not every helper is for every test")]
 mod provider;
 mod selection;
 #[path = "../../../shm/tests/messages/shapes.rs"]
