@@ -55,11 +55,11 @@ impl Drop for Hosts {
     }
 }
 
-/// A process of a host, which answers one line to each line that it gets.
+/// A process of a host, which writes one line to each line that it gets.
 struct Member {
     process: Child,
     requests: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    responses: Lines<BufReader<ChildStdout>>,
 }
 
 impl Member {
@@ -75,7 +75,7 @@ impl Member {
             .unwrap();
         Self {
             requests: process.stdin.take().unwrap(),
-            answers: BufReader::new(process.stdout.take().unwrap()).lines(),
+            responses: BufReader::new(process.stdout.take().unwrap()).lines(),
             process,
         }
     }
@@ -84,17 +84,17 @@ impl Member {
         writeln!(self.requests, "{line}").unwrap();
     }
 
-    /// The member's next answer.
-    fn answer(&mut self) -> String {
-        let mut lines = self.answers.by_ref().map_while(Result::ok);
+    /// The member's next response.
+    fn response(&mut self) -> String {
+        let mut lines = self.responses.by_ref().map_while(Result::ok);
         lines
-            .find_map(|line| Some(line.split_once("answer ")?.1.to_owned()))
-            .expect("the member answers")
+            .find_map(|line| Some(line.split_once("response ")?.1.to_owned()))
+            .expect("the member responses")
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    fn request_response(&mut self, line: &str) -> String {
         self.request(line);
-        self.answer()
+        self.response()
     }
 }
 
@@ -131,7 +131,7 @@ fn run_member() {
     });
     loop {
         match requests.recv_timeout(Duration::from_millis(1)) {
-            Ok(line) => println!("answer {}", carry_out(&side, &line)),
+            Ok(line) => println!("response {}", carry_out(&side, &line)),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => side.progress(),
             Err(_) => return,
         }
@@ -173,13 +173,20 @@ fn carry_out(side: &MessageEndpoint, line: &str) -> String {
 
 /// Sends messages of several sizes from one member to another. Returns the bytes on the cable.
 fn exchange(members: &mut [Member], from: usize, to: usize) -> u64 {
-    let before: u64 = members[from].ask("cable").parse().unwrap();
+    let before: u64 = members[from].request_response("cable").parse().unwrap();
     for (tag, len) in (1..).zip([8, 4096, 100_000, LARGE]) {
         members[to].request(&format!("receive {from} {tag} {len}"));
-        assert_eq!(members[from].ask(&format!("send {to} {tag} {len}")), "sent");
-        assert_eq!(members[to].answer(), "received");
+        assert_eq!(
+            members[from].request_response(&format!("send {to} {tag} {len}")),
+            "sent"
+        );
+        assert_eq!(members[to].response(), "received");
     }
-    members[from].ask("cable").parse::<u64>().unwrap() - before
+    members[from]
+        .request_response("cable")
+        .parse::<u64>()
+        .unwrap()
+        - before
 }
 
 #[test]
@@ -201,10 +208,16 @@ fn pairs_inside_a_host_use_shm_and_others_the_library() {
     };
     let [a, b] = &hosts.0;
     let mut members = [a, a, b, b].map(|host| Member::start(host));
-    let names: Vec<_> = members.iter_mut().map(|it| it.ask("address")).collect();
+    let names: Vec<_> = members
+        .iter_mut()
+        .map(|it| it.request_response("address"))
+        .collect();
     for member in &mut members {
         for (index, name) in names.iter().enumerate() {
-            assert_eq!(member.ask(&format!("insert {name}")), index.to_string());
+            assert_eq!(
+                member.request_response(&format!("insert {name}")),
+                index.to_string()
+            );
         }
     }
     for (from, to, is_inside) in [
@@ -224,7 +237,7 @@ fn pairs_inside_a_host_use_shm_and_others_the_library() {
     // The receiver notices that a process of the other host was killed; others go on.
     members[1].request("receive 3 9 8");
     members[3].process.kill().unwrap();
-    let errno = members[1].answer();
+    let errno = members[1].response();
     assert_eq!(errno, format!("{:?}", Errno::ConnReset));
     exchange(&mut members, 1, 2);
     exchange(&mut members, 1, 0);
