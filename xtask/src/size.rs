@@ -97,14 +97,14 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_200,
+        ceiling: 5_600,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_120,
+        ceiling: 28_130,
         reason: "",
     },
 ];
