@@ -248,6 +248,20 @@ const PLANTS: &[Plant] = plants! {
         "the collectives layer is reported as an endpoint": "Ep::resolve_without_telemetry(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_has_one_page";
     }
+    "providers/shm/src/transfers/protocol_selector/mean.rs": "selvedge-shm" "--lib" {
+        "a delayed message decides a probe": "nanos.clamp(low, high)" => "nanos"
+            fails "delays_of_single_messages_do_not_change_the_selection";
+    }
+    "providers/shm/src/transfers/protocol_selector/mod.rs": "selvedge-shm" "--lib" {
+        "messages of recent buffers are measured with others": "SIZE_CLASSES * usize::from(is_recent)" => "SIZE_CLASSES * usize::from(is_recent && false)"
+            fails "classes_are_separate";
+        "a protocol that was given up is not probed again soon": "self.started + RECHECK_AFTER" => "self.exploitation_len"
+            fails "a_protocol_that_was_given_up_is_probed_again_soon";
+    }
+    "providers/shm/src/transfers/protocol_selector/sources.rs": "selvedge-shm" "--lib" {
+        "only the last buffer is recent": "(self.oldest + 1) % RECENT" => "self.oldest % RECENT"
+            fails "a_buffer_that_is_sent_again_soon_is_recent";
+    }
     "providers/shm/src/endpoint/coll_channel.rs": "selvedge-shm" "--lib" {
         "a sender does not see that the receiver of a message is parked": "Ok(self.peer.may_be_parked())" => "Ok(self.peer.may_be_parked() && false)"
             fails "try_send_reports_that_the_peer_may_be_parked";

@@ -45,10 +45,11 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_840,
+        ceiling: 15_950,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (550 lines), the shared heap, the credentials of peers and telemetry remain; libfabric's shm, the basis of \
-                 the budget, has none of them.",
+                 (550 lines), the shared heap, the classes of large messages (110), the \
+                 credentials of peers and telemetry remain; libfabric's shm, the basis of the \
+                 budget, has none of them.",
     },
     Part {
         name: "kit",
@@ -103,7 +104,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_120,
+        ceiling: 28_130,
         reason: "",
     },
 ];

@@ -11,6 +11,7 @@ use crate::atomic::OutstandingAtomic;
 use crate::provider::shared::Shared;
 use crate::smr::bounce::BounceSender;
 use crate::smr::keys::Denied;
+use crate::transfers::protocol_selector::MessageClass;
 
 /// An operation to which the peer has to respond.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum OpBody {
         special: bool,
         /// Whether the bytes are lent: the peer reads them until it responds.
         is_lent: bool,
+        /// The class by which the peer selects the protocol.
+        class: MessageClass,
     },
     /// The peer executes an atomic and responds with the result.
     Atomic(OutstandingAtomic),

@@ -23,6 +23,7 @@ use crate::smr::poll_state::WakeRecord;
 use crate::smr::resp_queue::{RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
 use crate::transfers::cmd::ProtocolError;
+use crate::transfers::protocol_selector::RecentSources;
 
 /// This endpoint's memory for a peer.
 #[derive(Debug)]
@@ -41,8 +42,10 @@ pub(crate) struct Outbox {
     pub(crate) unannounced: Option<BounceSender>,
     /// Operations whose bytes are sent through bounce segments, in order.
     pub(crate) streams: VecDeque<u32>,
-    /// One bit per size class: whether the last message of the class was bounced.
+    /// One bit per class of messages: whether the last message of the class was bounced.
     pub(crate) bounced: u64,
+    /// The buffers from which this endpoint sent last.
+    pub(crate) recent_sources: RecentSources,
     /// Selects the copy method for payloads.
     pub(crate) copy_selector: CopySelector,
 }
@@ -87,6 +90,7 @@ impl Outbox {
             unannounced: None,
             streams: VecDeque::new(),
             bounced: 0,
+            recent_sources: RecentSources::default(),
             copy_selector: CopySelector::default(),
             region,
         })

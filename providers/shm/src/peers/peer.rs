@@ -29,7 +29,7 @@ use crate::smr::resp_queue::Resp;
 use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Incoming;
-use crate::transfers::protocol_selector::ProtocolSelector;
+use crate::transfers::protocol_selector::{ProtocolSelector, RecentSources};
 
 /// One peer, identified by its name. A peer may die and restart: see [`Peer::incarnation`]. The
 /// slot of a disconnected peer may be reused for another peer.
@@ -87,6 +87,8 @@ pub(crate) struct Peer {
     /// Segments of messages whose commands were not taken yet.
     pub(crate) early_segments: Vec<Filled>,
     pub(crate) protocol_selector: ProtocolSelector,
+    /// The buffers from which the peer sent last.
+    pub(crate) recent_sources: RecentSources,
     /// The peer's blocks of special memory.
     pub(crate) blocks: PeerBlocks,
     /// The regions of special memory that one-sided operations used last.
@@ -173,6 +175,7 @@ impl Peer {
             aborts: VecDeque::new(),
             early_segments: Vec::new(),
             protocol_selector: ProtocolSelector::default(),
+            recent_sources: RecentSources::default(),
             blocks: PeerBlocks::default(),
             mapped_regions: MappedRegions::default(),
             packets_ahead: 0,

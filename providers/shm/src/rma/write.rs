@@ -135,17 +135,13 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
     let segments = SourceSegments::from_buf(&buf, &setup.shared);
-    let eager = if segments.are_special() {
-        0
-    } else {
-        sar::eager_segment_count(peer, &setup.config, buf.len())
-    };
     let list = list_len(&op.segments);
     let offset = match peer.reserve(list + segments.count * ENTRY_LEN) {
         Ok(offset) => offset,
         Err(errno) => return Err((errno, LocalBuffer::Source(buf))),
     };
     let out = peer.outbox();
+    let (class, eager) = sar::classify(out, &setup.config, &segments, buf.len());
     if list > 0 {
         put_list(&op.segments, out.payload(), offset);
     }
@@ -156,6 +152,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         bounced: false,
         special: segments.are_special(),
         is_lent: false,
+        class,
     }));
     let header = Header {
         segments: &op.segments,

@@ -20,6 +20,8 @@ pub(crate) const ENTRY_LEN: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) segments: SourceSegments,
+    /// Whether the sender sent another message from the same buffer shortly before.
+    pub(crate) is_recent: bool,
     /// The number of eager bounce segments that have not arrived yet.
     pub(crate) eager: u32,
     /// Bounce segments that arrived before the protocol was selected.

@@ -28,7 +28,7 @@ use crate::provider::config::{Config, Protocol};
 use crate::provider::shared::Shared;
 use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
-use crate::transfers::protocol_selector::RendezvousProtocol;
+use crate::transfers::protocol_selector::{MessageClass, RendezvousProtocol};
 
 /// The maximum number of bytes that one step copies.
 const COPY_STEP: usize = 1 << 20;
@@ -53,20 +53,18 @@ pub(crate) fn send(
         return Err(Errno::Again);
     }
     let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, shared));
-    let eager = if segments.are_special() {
-        0
-    } else {
-        sar::eager_segment_count(peer, config, len)
-    };
     let addr_or_offset = segments.publish(peer)?;
+    let out = peer.outbox();
+    let (class, eager) = sar::classify(out, config, &segments, len);
     op.body = OpBody::Rts {
         buf,
         filled: 0,
         bounced: false,
         special: segments.are_special(),
         is_lent,
+        class,
     };
-    let msg_id = peer.outbox().ops.insert(op);
+    let msg_id = out.ops.insert(op);
     let rts = Rts {
         msg_id,
         count: segments.count as u32,
@@ -101,6 +99,7 @@ pub(crate) fn commit_lent(
         bounced: false,
         special: true,
         is_lent: true,
+        class: MessageClass::of(len, false),
     };
     let rts = Rts {
         msg_id: peer.outbox().ops.insert(Op { report, body }),
@@ -191,7 +190,8 @@ pub(crate) fn start(
         (Protocol::Bounce, _) | (_, None) => (RendezvousProtocol::Bounce, None),
         (Protocol::Cma, _) => (RendezvousProtocol::Cma, None),
         (Protocol::Auto, _) => {
-            let (protocol, measurement) = peer.protocol_selector.start(len, &peer.name);
+            let class = MessageClass::of(len, incoming.is_recent);
+            let (protocol, measurement) = peer.protocol_selector.start(class, &peer.name);
             (protocol, Some(measurement))
         }
     };

@@ -2,7 +2,7 @@
 //! segments.
 //!
 //! The sender fills segments ([`fill_segment`]) when the receiver requests them. If the last
-//! message of about the same size went through segments (was bounced), the sender fills the first
+//! message of the same class went through segments (was bounced), the sender fills the first
 //! few segments without a request (eager segments). The receiver copies each segment out and frees
 //! it ([`handle_segment`]). Segments of several messages may be outstanding at once.
 
@@ -11,7 +11,7 @@ use selvedge_kit::Ep;
 use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::telemetry::ProtocolCounter;
 
-use super::incoming::Stage;
+use super::incoming::{SourceSegments, Stage};
 use super::transfer::{end_transfer, finish};
 use super::{MAX_OPS, status};
 use crate::connect::connection::ConnectError;
@@ -24,7 +24,7 @@ use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::keys::Denied;
 use crate::smr::resp_queue::Resp;
 use crate::transfers::cmd::ProtocolError;
-use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
+use crate::transfers::protocol_selector::{MessageClass, RendezvousProtocol};
 
 /// The maximum number of segments that one poll takes from one peer.
 const SEGMENT_BATCH: usize = 8;
@@ -32,16 +32,30 @@ const SEGMENT_BATCH: usize = 8;
 /// each read whose segments the peer can request.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
-/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its size
-/// class was bounced, and at most half of the free segments.
-pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u32 {
-    let Some(out) = &peer.out else { return 0 };
+/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its class
+/// was bounced, and at most half of the free segments.
+fn eager_segment_count(out: &Outbox, config: &Config, class: MessageClass, len: usize) -> u32 {
     let Some(bounce) = &out.bounce else { return 0 };
-    if out.bounced >> ProtocolSelector::size_class(len) & 1 == 0 {
+    if out.bounced & class.bit() == 0 {
         return 0;
     }
     let wanted = len.div_ceil(config.segment_size);
     wanted.min(bounce.free() / 2) as u32
+}
+
+/// Returns the class of a message, and the number of its eager segments. Call it once for each
+/// message, in the order of their RTS.
+pub(crate) fn classify(
+    out: &mut Outbox,
+    config: &Config,
+    segments: &SourceSegments,
+    len: usize,
+) -> (MessageClass, u32) {
+    let class = MessageClass::of(len, out.recent_sources.note(segments));
+    if segments.are_special() {
+        return (class, 0);
+    }
+    (class, eager_segment_count(out, config, class, len))
 }
 
 /// Fills the next segment of an operation, if bytes are left and a segment is free. Returns whether
@@ -86,10 +100,10 @@ fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Err
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     if let Some(op) = out.ops.get_mut(msg_id)
-        && let OpBody::Rts { bounced, .. } = &mut op.body
+        && let OpBody::Rts { bounced, class, .. } = &mut op.body
     {
         *bounced = true;
-        out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
+        out.bounced |= class.bit();
         out.streams.push_back(msg_id);
     }
     Ok(())
@@ -290,14 +304,14 @@ fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(), ProtocolError> {
     let op = remove_op(peer, msg_id, status_kind)?;
-    // The peer did not need the eager segments, so the next message of this size gets none. A
+    // The peer did not need the eager segments, so the next message of this class gets none. A
     // message in special memory has no eager segments, and does not change what the next message
     // gets.
-    if let OpBody::Rts { filled, .. } = op.body
+    if let OpBody::Rts { filled, class, .. } = op.body
         && status_kind == status::DONE
         && filled > 0
     {
-        peer.outbox().bounced &= !(1 << ProtocolSelector::size_class(op.report.len));
+        peer.outbox().bounced &= !class.bit();
     }
     if op.report.kind.contains(CompletionFlags::SEND) {
         ep.stats

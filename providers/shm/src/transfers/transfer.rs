@@ -45,6 +45,7 @@ pub(crate) fn register_incoming(
     let is_of_message = |filled: &mut Filled| filled.msg_id == msg_id;
     let kept: Vec<_> = peer.early_segments.extract_if(.., is_of_message).collect();
     let incoming = Incoming {
+        is_recent: peer.recent_sources.note(&segments),
         segments,
         eager: eager.saturating_sub(kept.len() as u32),
         kept,
@@ -83,8 +84,7 @@ pub(crate) fn finish(
     status: u32,
 ) {
     if let Some(measurement) = moving.measurement {
-        peer.protocol_selector
-            .record(moving.len, moving.protocol, measurement, Instant::now());
+        peer.protocol_selector.record(measurement, Instant::now());
     }
     let status = moving.destination.denial().map_or(status, status::failed);
     peer.respond(peer.incarnation, msg_id, status);

@@ -1,12 +1,18 @@
-//! Selection of the protocol of a large message, from measurements per peer and size class.
+//! Selection of the protocol of a large message, from measurements per peer and class of messages.
 //!
 //! No fixed threshold is right. Whether one copy by the kernel or two copies through shared cache
-//! lines are faster depends on the processors, on their distance, and on the size. The receiver
-//! therefore measures both protocols and uses the faster one (exploitation). It probes the other
-//! protocol at intervals, because the speeds may change.
+//! lines are faster depends on the processors, on their distance, on the size, and on whether the
+//! bytes are in a cache ([`RecentSources`]). The receiver therefore measures both protocols and
+//! uses the faster one (exploitation). It probes the other protocol at intervals, because the
+//! speeds may change.
+
+mod mean;
+mod sources;
 
 use std::time::{Duration, Instant};
 
+use self::mean::DecayingMean;
+pub(crate) use self::sources::RecentSources;
 use crate::peers::name::Name;
 
 /// A protocol that moves the bytes of a large message.
@@ -26,7 +32,8 @@ pub(crate) enum RendezvousProtocol {
 /// The selector of one peer's large messages.
 #[derive(Clone, Debug)]
 pub(crate) struct ProtocolSelector {
-    size_classes: [SizeClass; SIZE_CLASSES],
+    /// The state of each class; empty before the first message.
+    classes: Vec<ClassState>,
     /// The time at which the peer's last large message completed.
     last_done: Instant,
     /// The protocol of the message that started last.
@@ -35,18 +42,25 @@ pub(crate) struct ProtocolSelector {
     switches: u32,
 }
 
+/// A class of large messages: those of about the same size, from buffers that were either sent
+/// shortly before or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageClass(u8);
+
 /// A running measurement of one message, from its match on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
+    class: MessageClass,
+    protocol: RendezvousProtocol,
     since: Instant,
     /// The number of switches of the protocol when the measurement began.
     switches: u32,
 }
 
-/// The state of one size class. Probes, each of one protocol, alternate with exploitation periods,
+/// The state of one class. Probes, each of one protocol, alternate with exploitation periods,
 /// which use the faster protocol.
 #[derive(Clone, Copy, Debug)]
-struct SizeClass {
+struct ClassState {
     cma: DecayingMean,
     bounce: DecayingMean,
     protocol: RendezvousProtocol,
@@ -60,20 +74,16 @@ struct SizeClass {
     exploitation_len: u32,
 }
 
-/// Nanoseconds per message, as a mean with exponential decay.
-///
-/// The mean is a quotient of sums, and not a mean of single times: of several messages that are
-/// outstanding together, the last ones seem to take no time.
-#[derive(Clone, Copy, Debug, Default)]
-struct DecayingMean {
-    nanos: f32,
-    messages: f32,
-}
-
 /// The number of size classes: powers of two from 4 KiB up. The last class holds all larger sizes.
 const SIZE_CLASSES: usize = 16;
 /// The number of messages that a probe measures.
 const PROBE_LEN: u32 = 12;
+/// The number of messages after which a protocol is probed again that an exploitation period has
+/// given up.
+const RECHECK_AFTER: u32 = 4 * PROBE_LEN;
+/// A message was outstanding alone if the previous message had been complete for at least this
+/// part of the message's time when it started.
+const SINGLE_GAP: u32 = 4;
 /// The number of messages at the start of a probe whose times do not enter the mean: for these
 /// messages the sender still chooses its eager segments by the previous protocol.
 const WARM_UP: u32 = 4;
@@ -86,29 +96,45 @@ const EXPLOITATION_FACTOR: u32 = 64;
 const LOST_AFTER: u32 = 3;
 /// A probe is lost if its messages take this many times as long as those of the other protocol.
 const LOST_RATIO: f32 = 1.5;
-/// The factor by which a message's weight decays with each later message.
-const DECAY: f32 = 0.9;
 
-impl ProtocolSelector {
-    /// Returns the size class of a message of `len` bytes.
-    pub(crate) fn size_class(len: usize) -> usize {
+impl MessageClass {
+    /// Returns the class of a message of `len` bytes. `is_recent` says whether its buffer was sent
+    /// shortly before.
+    pub(crate) fn of(len: usize, is_recent: bool) -> Self {
         let pages = (len >> 12).max(1);
-        (pages.ilog2() as usize).min(SIZE_CLASSES - 1)
+        let size_class = (pages.ilog2() as usize).min(SIZE_CLASSES - 1);
+        Self((size_class + SIZE_CLASSES * usize::from(is_recent)) as u8)
     }
 
-    /// Selects the protocol of a matched message of `len` bytes, and starts its measurement.
-    pub(crate) fn start(&mut self, len: usize, peer: &Name) -> (RendezvousProtocol, Measurement) {
-        let size_class = &mut self.size_classes[Self::size_class(len)];
-        let was_probe = size_class.exploitation_len == 0;
-        let protocol = size_class.select();
-        if was_probe && size_class.exploitation_len > 0 {
-            size_class.log_result(len, peer);
+    /// Returns a bit that distinguishes the class.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+impl ProtocolSelector {
+    /// Selects the protocol of a matched message, and starts its measurement.
+    pub(crate) fn start(
+        &mut self,
+        class: MessageClass,
+        peer: &Name,
+    ) -> (RendezvousProtocol, Measurement) {
+        if self.classes.is_empty() {
+            self.classes = vec![ClassState::default(); 2 * SIZE_CLASSES];
+        }
+        let state = &mut self.classes[usize::from(class.0)];
+        let was_probe = state.exploitation_len == 0;
+        let protocol = state.select();
+        if was_probe && state.exploitation_len > 0 {
+            state.log_result(class, peer);
         }
         if protocol != self.last_protocol {
             self.last_protocol = protocol;
             self.switches = self.switches.wrapping_add(1);
         }
         let measurement = Measurement {
+            class,
+            protocol,
             since: Instant::now(),
             switches: self.switches,
         };
@@ -118,22 +144,25 @@ impl ProtocolSelector {
     /// Records a message that completed at `now`. The time of a message counts from its start or
     /// from the completion of the previous message, whichever is later. A measurement during which
     /// the protocol has switched is discarded.
-    pub(crate) fn record(
-        &mut self,
-        len: usize,
-        protocol: RendezvousProtocol,
-        measurement: Measurement,
-        now: Instant,
-    ) {
-        let duration = now.duration_since(measurement.since.max(self.last_done));
+    pub(crate) fn record(&mut self, measurement: Measurement, now: Instant) {
+        let Measurement {
+            class,
+            protocol,
+            since,
+            switches,
+        } = measurement;
+        let duration = now.duration_since(since.max(self.last_done));
+        let gap = since.saturating_duration_since(self.last_done);
         self.last_done = now;
-        if measurement.switches == self.switches {
-            self.size_classes[Self::size_class(len)].record(protocol, duration);
+        if switches == self.switches
+            && let Some(state) = self.classes.get_mut(usize::from(class.0))
+        {
+            state.record(protocol, duration, gap >= duration / SINGLE_GAP);
         }
     }
 }
 
-impl SizeClass {
+impl ClassState {
     /// Selects the protocol of the next message.
     fn select(&mut self) -> RendezvousProtocol {
         match self.exploitation_len {
@@ -166,8 +195,8 @@ impl SizeClass {
             RendezvousProtocol::Bounce => (self.bounce, self.cma),
             _ => (self.cma, self.bounce),
         };
-        let is_significant = self.measured >= WARM_UP + LOST_AFTER && other.messages > 0.0;
-        is_significant && probed.mean_nanos() > LOST_RATIO * other.mean_nanos()
+        let is_significant = self.measured >= WARM_UP + LOST_AFTER && other.is_known();
+        is_significant && probed.nanos() > LOST_RATIO * other.nanos()
     }
 
     /// Ends a probe. The first two probes follow each other; later ones are separated by
@@ -184,12 +213,17 @@ impl SizeClass {
 
     /// Logs the result of a probe.
     #[cold]
-    fn log_result(&self, len: usize, peer: &Name) {
+    fn log_result(&self, class: MessageClass, peer: &Name) {
+        let class = usize::from(class.0);
+        let (len, buffer) = match class.checked_sub(SIZE_CLASSES) {
+            Some(size_class) => (4096_usize << size_class, "a recent buffer"),
+            None => (4096 << class, "other buffers"),
+        };
         log::info!(
             target: "selvedge::shm::ep_data",
-            "messages of about {len} bytes from {peer}: {:?} for the next {}; one takes {:.0} ns by \
-             CMA, {:.0} ns by bounce segments",
-            self.protocol, self.exploitation_len, self.cma.mean_nanos(), self.bounce.mean_nanos()
+            "messages of {len} bytes or more in {buffer} of {peer}: {:?} for the next {}; one \
+             takes {:.0} ns by CMA, {:.0} ns by bounce segments",
+            self.protocol, self.exploitation_len, self.cma.nanos(), self.bounce.nanos()
         );
     }
 
@@ -198,19 +232,34 @@ impl SizeClass {
         self.measured = 0;
     }
 
-    fn record(&mut self, protocol: RendezvousProtocol, duration: Duration) {
+    fn record(&mut self, protocol: RendezvousProtocol, duration: Duration, is_single: bool) {
         self.measured += 1;
-        if self.exploitation_len == 0 && self.measured <= WARM_UP {
-            return;
+        let is_warming_up = self.exploitation_len == 0 && self.measured <= WARM_UP;
+        let mean = self.mean_of(protocol);
+        match (is_warming_up, is_single) {
+            (true, true) => return mean.note_single(duration),
+            (true, false) => return,
+            (false, true) => mean.add_single(duration),
+            (false, false) => mean.add(duration),
         }
-        self.mean_of(protocol).add(duration);
         if self.exploitation_len > 0 && self.measured.is_multiple_of(PROBE_LEN) {
-            self.protocol = self.faster_protocol();
+            self.reconsider();
+        }
+    }
+
+    /// Switches the protocol during an exploitation period if the other one was faster when it was
+    /// used last. That may be long ago, and single messages may have been delayed: the protocol
+    /// that was given up is probed again soon.
+    fn reconsider(&mut self) {
+        let faster = self.faster_protocol();
+        if faster != self.protocol {
+            self.protocol = faster;
+            self.exploitation_len = self.exploitation_len.min(self.started + RECHECK_AFTER);
         }
     }
 
     fn faster_protocol(&self) -> RendezvousProtocol {
-        if self.bounce.mean_nanos() < self.cma.mean_nanos() {
+        if self.bounce.nanos() < self.cma.nanos() {
             RendezvousProtocol::Bounce
         } else {
             RendezvousProtocol::Cma
@@ -232,27 +281,10 @@ impl SizeClass {
     }
 }
 
-impl DecayingMean {
-    fn add(&mut self, duration: Duration) {
-        self.nanos = self.nanos * DECAY + duration.as_nanos() as f32;
-        self.messages = self.messages * DECAY + 1.0;
-    }
-
-    /// Returns the mean in nanoseconds per message; 0 without measurements, so that the protocol is
-    /// probed.
-    fn mean_nanos(&self) -> f32 {
-        if self.messages > 0.0 {
-            self.nanos / self.messages
-        } else {
-            0.0
-        }
-    }
-}
-
 impl Default for ProtocolSelector {
     fn default() -> Self {
         Self {
-            size_classes: [SizeClass::default(); SIZE_CLASSES],
+            classes: Vec::new(),
             last_done: Instant::now(),
             last_protocol: RendezvousProtocol::default(),
             switches: 0,
@@ -260,8 +292,8 @@ impl Default for ProtocolSelector {
     }
 }
 
-/// Returns a size class in its first probe.
-impl Default for SizeClass {
+/// Returns a class in its first probe.
+impl Default for ClassState {
     fn default() -> Self {
         Self {
             cma: DecayingMean::default(),
@@ -278,8 +310,10 @@ impl Default for SizeClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfers::incoming::{SourceSegment, SourceSegments};
 
-    const LEN: usize = 65536;
+    const CLASS: MessageClass = MessageClass(4);
+    const RECENT: MessageClass = MessageClass(4 + SIZE_CLASSES as u8);
 
     fn peer() -> Name {
         Name::plain("peer").unwrap()
@@ -295,19 +329,36 @@ mod tests {
     /// Simulates `count` messages, one after the other, that take `cma` or `bounce` nanoseconds.
     /// Returns the number of bounced messages.
     fn run(selector: &mut ProtocolSelector, count: u32, cma: u64, bounce: u64) -> u32 {
+        run_class(selector, CLASS, count, cma, bounce)
+    }
+
+    /// As [`run`], for messages of a class.
+    fn run_class(
+        selector: &mut ProtocolSelector,
+        class: MessageClass,
+        count: u32,
+        cma: u64,
+        bounce: u64,
+    ) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
-            let (protocol, mut measurement) = selector.start(LEN, &peer());
+            let (protocol, mut measurement) = selector.start(class, &peer());
             bounced += u32::from(protocol == RendezvousProtocol::Bounce);
             measurement.since = selector.last_done;
-            selector.record(
-                LEN,
-                protocol,
-                measurement,
-                measurement.since + nanos(protocol, cma, bounce),
-            );
+            let now = measurement.since + nanos(protocol, cma, bounce);
+            selector.record(measurement, now);
         }
         bounced
+    }
+
+    /// Simulates a message that starts after the previous one has been complete for a while.
+    /// Returns the number of bounced messages.
+    fn run_single(selector: &mut ProtocolSelector, cma: u64, bounce: u64) -> u32 {
+        let (protocol, mut measurement) = selector.start(CLASS, &peer());
+        measurement.since = selector.last_done + Duration::from_micros(100);
+        let now = measurement.since + nanos(protocol, cma, bounce);
+        selector.record(measurement, now);
+        u32::from(protocol == RendezvousProtocol::Bounce)
     }
 
     /// Simulates bursts of 64 messages that match their receives together. A message that the
@@ -319,19 +370,19 @@ mod tests {
         for _ in 0..bursts {
             let mut outstanding = Vec::new();
             for _ in 0..64 {
-                let (protocol, mut measurement) = selector.start(LEN, &peer());
+                let (protocol, mut measurement) = selector.start(CLASS, &peer());
                 measurement.since = now;
                 if protocol == RendezvousProtocol::Bounce {
                     outstanding.push(measurement);
                     continue;
                 }
                 now += nanos(protocol, cma, bounce);
-                selector.record(LEN, protocol, measurement, now);
+                selector.record(measurement, now);
             }
             bounced += outstanding.len() as u32;
             for measurement in outstanding {
                 now += nanos(RendezvousProtocol::Bounce, cma, bounce);
-                selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
+                selector.record(measurement, now);
             }
         }
         bounced
@@ -403,15 +454,11 @@ mod tests {
     #[test]
     fn measurements_across_a_switch_of_protocol_are_discarded() {
         let mut selector = ProtocolSelector::default();
-        let (protocol, measurement) = selector.start(LEN, &peer());
-        selector.size_classes[ProtocolSelector::size_class(LEN)]
-            .start_probe(RendezvousProtocol::Cma);
-        let _ = selector.start(LEN, &peer());
-        selector.record(LEN, protocol, measurement, measurement.since);
-        assert_eq!(
-            selector.size_classes[ProtocolSelector::size_class(LEN)].measured,
-            0
-        );
+        let (_, measurement) = selector.start(CLASS, &peer());
+        selector.classes[usize::from(CLASS.0)].start_probe(RendezvousProtocol::Cma);
+        let _ = selector.start(CLASS, &peer());
+        selector.record(measurement, measurement.since);
+        assert_eq!(selector.classes[usize::from(CLASS.0)].measured, 0);
     }
 
     #[test]
@@ -421,15 +468,17 @@ mod tests {
         // A burst of messages that matched their receives together and complete one after the
         // other, 1000 ns each.
         let measurement = Measurement {
+            class: CLASS,
+            protocol: RendezvousProtocol::Bounce,
             since: selector.last_done,
             switches: selector.switches,
         };
         for number in 1..=64 {
             let now = measurement.since + Duration::from_nanos(1000 * number);
-            selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
+            selector.record(measurement, now);
         }
         assert_eq!(
-            selector.size_classes[ProtocolSelector::size_class(LEN)].faster_protocol(),
+            selector.classes[usize::from(CLASS.0)].faster_protocol(),
             RendezvousProtocol::Bounce
         );
     }
@@ -441,20 +490,88 @@ mod tests {
             mean.add(Duration::from_nanos(8000));
             (0..7).for_each(|_| mean.add(Duration::ZERO));
         }
-        let nanos = mean.mean_nanos();
+        let nanos = mean.nanos();
         assert!((500.0..1500.0).contains(&nanos), "{nanos}");
     }
 
     #[test]
-    fn size_classes_are_separate() {
-        assert_ne!(
-            ProtocolSelector::size_class(16 << 10),
-            ProtocolSelector::size_class(64 << 10)
-        );
-        assert_eq!(
-            ProtocolSelector::size_class(1),
-            ProtocolSelector::size_class(4096)
-        );
-        assert!(ProtocolSelector::size_class(usize::MAX) < SIZE_CLASSES);
+    fn classes_are_separate() {
+        let class = MessageClass::of;
+        assert_ne!(class(16 << 10, false), class(64 << 10, false));
+        assert_ne!(class(64 << 10, false), class(64 << 10, true));
+        assert_eq!(class(1, false), class(4096, false));
+        assert_eq!(class(usize::MAX, true).bit(), 1 << (2 * SIZE_CLASSES - 1));
+    }
+
+    #[test]
+    fn a_buffer_that_is_sent_again_soon_is_recent() {
+        let mut sources = RecentSources::default();
+        let mut note = |addr| sources.note(&segment_at(addr));
+        assert!(!note(0x1000));
+        assert!(note(0x1000));
+        for addr in [0x2000, 0x3000, 0x4000] {
+            assert!(!note(addr));
+            assert!(note(0x1000));
+        }
+        assert!(!note(0x5000));
+        assert!(!note(0x1000));
+    }
+
+    #[test]
+    fn buffers_of_a_window_are_not_recent() {
+        let mut sources = RecentSources::default();
+        for _ in 0..3 {
+            for number in 1..=64 {
+                assert!(!sources.note(&segment_at(number << 20)));
+            }
+        }
+    }
+
+    /// Single messages and windows of one size, for which different protocols are faster.
+    #[test]
+    fn classes_select_their_own_protocols() {
+        let mut selector = ProtocolSelector::default();
+        for _ in 0..100 {
+            run_bursts(&mut selector, 2, 5000, 4000);
+            run_class(&mut selector, RECENT, 20, 1500, 3000);
+        }
+        let bounced = run_class(&mut selector, RECENT, 20, 1500, 3000);
+        assert!(bounced <= WARM_UP + LOST_AFTER, "{bounced} of 20 bounced");
+        let bounced = run_bursts(&mut selector, 2, 5000, 4000);
+        assert!(bounced >= 64, "{bounced} of 128 bounced");
+    }
+
+    /// A preempted processor makes one message in ten take forty times as long.
+    #[test]
+    fn delays_of_single_messages_do_not_change_the_selection() {
+        let mut selector = ProtocolSelector::default();
+        let mut bounced = 0;
+        for number in 0..4000_u64 {
+            let cma = if number % 10 == 0 { 80_000 } else { 2000 };
+            bounced += run_single(&mut selector, cma, 3000);
+        }
+        assert!(bounced < 400, "{bounced} of 4000 bounced");
+    }
+
+    /// An exploitation period gives up a protocol for good only if a probe confirms the decision.
+    #[test]
+    fn a_protocol_that_was_given_up_is_probed_again_soon() {
+        let mut selector = ProtocolSelector::default();
+        run(&mut selector, 4000, 2000, 3000);
+        run(&mut selector, 2 * PROBE_LEN, 9000, 3000);
+        let bounced = run(&mut selector, 1000, 2000, 3000);
+        assert!(bounced < 2 * RECHECK_AFTER, "{bounced} of 1000 bounced");
+    }
+
+    /// Segments of a message in ordinary memory.
+    fn segment_at(addr: u64) -> SourceSegments {
+        let mut segments = SourceSegments::none();
+        segments.count = 1;
+        segments.list[0] = SourceSegment {
+            addr,
+            len: 65536,
+            block: 0,
+        };
+        segments
     }
 }
