@@ -137,6 +137,14 @@ impl View {
         }
     }
 
+    /// Returns the bytes, if they are in the buffer of the receive.
+    pub fn as_received(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Bytes::Lent(_) => None,
+            Bytes::Received(buf) => Some(buf),
+        }
+    }
+
     /// Returns the buffer of the receive, if the message is in it.
     ///
     /// # Errors

@@ -94,6 +94,18 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// A publication has no such bytes.
+    #[error(
+        "a publication of {len} bytes has no {count} bytes at {offset}: compare its length first"
+    )]
+    Range {
+        /// The length of the publication, in bytes.
+        len: usize,
+        /// The offset of the first byte.
+        offset: usize,
+        /// The number of bytes.
+        count: usize,
+    },
     /// A value cannot be encoded.
     #[error("a value of the type {type_name} cannot be encoded: {reason}")]
     Encode {

@@ -65,8 +65,9 @@ pub use executor::{Driver, run};
 pub use message::Message;
 pub use options::Options;
 pub use selvedge::PeerCredentials;
+pub use selvedge::owned::Plain;
 pub use server::{Event, Listener, NextEvent, Request};
 pub use topic::{
-    NextPublication, Publication, Publisher, Start, Subscriber, Subscribing, subscribe,
-    subscribe_with,
+    NextPublication, Publication, PublicationMut, Publisher, Start, Subscriber, Subscribing,
+    subscribe, subscribe_with,
 };

@@ -78,7 +78,7 @@ impl Step for Response<'_> {
         };
         let outcome = hub.outcome(shared.key, id, waker)?;
         self.stage = Stage::Done;
-        Some(outcome)
+        Some(outcome.and_then(|body| hub.message_of(shared.port, body)))
     }
 }
 

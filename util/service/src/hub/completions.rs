@@ -4,8 +4,9 @@ use selvedge::owned::{Buf, Completion, Received};
 use selvedge::{Errno, cq};
 
 use super::state::State;
+use crate::message::Body;
 use crate::port::{Key, Port, Token, bulk_number};
-use crate::wire::{HEADER, Header, Kind};
+use crate::wire::{Header, Kind};
 use crate::{End, Message};
 
 impl State {
@@ -32,7 +33,13 @@ impl State {
                     self.pump(ports, key.index as usize);
                 }
             }
-            Token::End(key) | Token::Sent(key, _) => {
+            Token::Lent(key) if completion.result.is_ok() => {
+                if let Some(link) = self.link(key) {
+                    link.given_back();
+                    self.pump(ports, key.index as usize);
+                }
+            }
+            Token::End(key) | Token::Sent(key, _) | Token::Lent(key) => {
                 if let Err(error) = completion.result
                     && error.errno != Errno::Canceled
                 {
@@ -66,14 +73,15 @@ impl State {
         };
         let number = bulk_number(received.tag);
         link.forget_bulk_receive(number);
-        let taken = if buf.len() < HEADER {
-            Err(format!(
+        let taken = match Body::received(buf) {
+            None => Err(format!(
                 "it sent a payload of {} bytes without a header",
-                buf.len()
-            ))
-        } else {
-            let taken = link.machine.receive_bulk(number, Message::new(buf));
-            taken.map_err(|violation| violation.to_string())
+                received.len
+            )),
+            Some(body) => {
+                let taken = link.machine.receive_bulk(number, body);
+                taken.map_err(|violation| violation.to_string())
+            }
         };
         self.continue_or_end(ports, key.index as usize, taken);
     }
@@ -104,7 +112,7 @@ impl State {
                 let Some(link) = self.links.get_mut(index) else {
                     return;
                 };
-                let taken = link.machine.receive_frame(header, Message::new(buf));
+                let taken = link.machine.receive_frame(header, Message::new(buf).into());
                 let taken = taken.map_err(|violation| violation.to_string());
                 self.continue_or_end(ports, index, taken);
             }

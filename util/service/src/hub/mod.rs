@@ -32,7 +32,8 @@ use self::parker::Parker;
 use self::state::State;
 use self::waiting::Waiting;
 use crate::machine::Role;
-use crate::port::{Port, Scheme, ServiceAddress};
+use crate::message::Body;
+use crate::port::{Buffers, Port, Scheme, ServiceAddress};
 use crate::{Error, Message, Options};
 
 /// How long a client with several addresses waits for an endpoint of shared memory. It is on the
@@ -150,6 +151,21 @@ impl Hub {
     /// A message with a copy of `bytes` for a peer at this port.
     pub(crate) fn message_from(&self, port: usize, bytes: &[u8]) -> Result<Message, Error> {
         self.ports[port].message_from(bytes)
+    }
+
+    /// The payload that has arrived at this port, as a message.
+    ///
+    /// # Errors
+    /// As [`Body::into_message`].
+    pub(crate) fn message_of(&self, port: usize, body: Body) -> Result<Message, Error> {
+        body.into_message(&self.ports[port])
+    }
+
+    /// Buffers that can be lent to peers of the first port over shared memory, if there is one.
+    pub(crate) fn lendable_buffers(&self) -> Buffers {
+        let mut ports = self.ports.iter();
+        let shm = ports.position(|port| port.scheme == Scheme::Shm);
+        self.ports[shm.unwrap_or(0)].lendable_buffers()
     }
 
     fn lock(&self) -> MutexGuard<'_, Locked> {

@@ -5,10 +5,12 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::Hub;
+use super::link::closing::LINGER;
 use super::link::{Call, Link};
 use super::shared::{Cancellation, Shared, register};
 use super::state::{Change, State};
 use crate::machine::{Incoming, Taken};
+use crate::message::Body;
 use crate::port::{Key, Port};
 use crate::{End, Error, Message};
 
@@ -54,7 +56,7 @@ impl Hub {
             }
             while let Some(index) = state.next_listed() {
                 if let Some(report) = take(state, ports, index) {
-                    return Some(Ok(report));
+                    return Some(report);
                 }
                 // The end of a connection may have been reported by this.
                 if let Some(change) = state.changes.pop_front() {
@@ -92,7 +94,7 @@ impl Hub {
             if let Err(error) = check_length(link, &queued) {
                 return Some(Err(error));
             }
-            let number = link.machine.send(queued);
+            let number = link.machine.send(queued.into());
             state.pump(ports, shared.key.index as usize);
             Some(Ok(number))
         })
@@ -140,7 +142,7 @@ impl Hub {
         self.with(|state, ports| {
             let link = open_link(state, shared)?;
             check_length(link, &message)?;
-            let id = link.machine.request(message, deadline);
+            let id = link.machine.request(message.into(), deadline);
             let call = Call {
                 waker: None,
                 outcome: None,
@@ -162,7 +164,7 @@ impl Hub {
         key: Key,
         id: u64,
         waker: Option<&Waker>,
-    ) -> Option<Result<Message, Error>> {
+    ) -> Option<Result<Body, Error>> {
         self.with(|state, _| {
             let ended = Some(Err(Error::Ended(End::Local)));
             let Some(link) = state.link(key) else {
@@ -211,12 +213,12 @@ impl Hub {
                 match link.machine.take() {
                     Some(Taken::Message(message)) => {
                         state.after_take(ports, index);
-                        return Some(Ok(message));
+                        return Some(message.into_message(&ports[shared.port]));
                     }
                     Some(Taken::Request(request)) => {
                         let refused = ports[shared.port].message_from(NO_REQUESTS);
                         let refused =
-                            refused.map(|text| link.machine.respond(request.id, Err(text)));
+                            refused.map(|text| link.machine.respond(request.id, Err(text.into())));
                         state.after_take(ports, index);
                         if let Err(error) = refused {
                             return Some(Err(error));
@@ -232,6 +234,20 @@ impl Hub {
                 }
             }
         })
+    }
+
+    /// Has the payloads of the peer received by reference, if the peer lends them.
+    pub(crate) fn accept_lent(&self, shared: &Shared) {
+        self.with(|state, _| state.link(shared.key).map(Link::accept_lent));
+    }
+
+    /// Drives the hub until all peers have given back what was lent to them, for a bounded time.
+    pub(crate) fn await_lent(&self) -> Result<(), Error> {
+        let is_any_lent =
+            || self.with(|state, _| state.links.iter().any(|(_, it)| it.is_any_lent()));
+        let deadline = Instant::now() + LINGER;
+        self.wait(Some(deadline), || (!is_any_lent()).then_some(()))
+            .map(drop)
     }
 
     /// Has the messages of a client received by [`Self::receive`] alone.
@@ -272,19 +288,19 @@ impl Hub {
         self.with(|state, ports| {
             let link = open_link(state, shared)?;
             check_length(link, &message)?;
-            let number = link.machine.send(message);
+            let number = link.machine.send(message.into());
             state.pump(ports, shared.key.index as usize);
             Ok(number)
         })
     }
 
     /// Queues the response to a request. A response to a cancelled request is dropped.
-    pub(crate) fn respond(&self, shared: &Shared, id: u64, outcome: Result<Message, Message>) {
+    pub(crate) fn respond(&self, shared: &Shared, id: u64, outcome: Result<Body, Message>) {
         self.with(|state, ports| {
             if let Some(link) = state.link(shared.key)
                 && link.active.remove(&id).is_some()
             {
-                link.machine.respond(id, outcome);
+                link.machine.respond(id, outcome.map_err(Body::from));
                 state.pump(ports, shared.key.index as usize);
             }
         });
@@ -320,15 +336,21 @@ impl Hub {
 }
 
 /// Takes the oldest message or request of a connection.
-fn take(state: &mut State, ports: &[Port], index: usize) -> Option<Report> {
+fn take(state: &mut State, ports: &[Port], index: usize) -> Option<Result<Report, Error>> {
     let link = state.links.get_mut(index)?;
     let shared = Arc::clone(&link.shared);
+    let port = &ports[shared.port];
     let report = link.machine.take().map(|taken| match taken {
-        Taken::Message(message) => Report::Message(shared, message),
-        Taken::Request(request) => {
+        Taken::Message(message) => {
+            let message = message.into_message(port)?;
+            Ok(Report::Message(shared, message))
+        }
+        Taken::Request(Incoming { id, payload, time }) => {
+            let payload = payload.into_message(port)?;
+            let request = Incoming { id, payload, time };
             let cancellation = Arc::new(Cancellation::default());
-            link.active.insert(request.id, Arc::clone(&cancellation));
-            Report::Request(shared, request, cancellation)
+            link.active.insert(id, Arc::clone(&cancellation));
+            Ok(Report::Request(shared, request, cancellation))
         }
     });
     state.after_take(ports, index);

@@ -1,16 +1,18 @@
 //! `Message`: the bytes of a message, in memory from which the transport sends.
 
+mod body;
 #[cfg(feature = "bytemuck")]
 mod plain;
 #[cfg(feature = "postcard")]
 mod values;
+
+pub(crate) use self::body::Body;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use selvedge::owned::Buf;
 
-use crate::machine::Payload;
 use crate::wire::{HEADER, Header};
 
 /// The bytes of a message, in a buffer of the connection that it came from or goes to.
@@ -60,12 +62,6 @@ impl DerefMut for Message {
 impl AsRef<[u8]> for Message {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-impl Payload for Message {
-    fn len(&self) -> usize {
-        self.deref().len()
     }
 }
 

@@ -6,6 +6,7 @@ mod sends;
 mod token;
 
 pub(crate) use self::address::{Scheme, ServiceAddress};
+pub(crate) use self::buffers::Buffers;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::token::{Key, Token};
 
@@ -13,12 +14,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use selvedge::owned::{Buf, Completions, Endpoint, Handle, TryPostError};
+use selvedge::owned::{Buf, Completions, Endpoint, Handle, SharedBuf, TryPostError};
 use selvedge::{
     Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
 };
 
-use self::buffers::Buffers;
 use crate::wire::HEADER;
 use crate::{Error, Message, Options};
 
@@ -145,10 +145,7 @@ impl Port {
     /// A buffer of this length.
     pub(crate) fn take(&self, len: usize) -> Result<Buf, Error> {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buf = buffers.take(len)?;
-        buf.set_len(len)
-            .map_err(|errno| Error::operation("buffer", errno))?;
-        Ok(buf)
+        buffers.take(len)
     }
 
     /// Posts a receive for the next frame of any peer.
@@ -192,6 +189,45 @@ impl Port {
         let context = Token::Sent(key, slot).context();
         let posted = self.ep.tsend(buf, peer, bulk_tag(number), context);
         posted.map(drop).map_err(PostError::from)
+    }
+
+    /// Posts a receive for the announced payload with this number, which the peer may lend: see
+    /// [`crate::message::Body::received`].
+    pub(crate) fn receive_lent(
+        &self,
+        buf: Buf,
+        peer: FiAddr,
+        key: Key,
+        number: u64,
+    ) -> Result<Handle, PostError> {
+        let (tag, context) = (
+            TagMatch::exact(bulk_tag(number)),
+            Token::Bulk(key).context(),
+        );
+        let posted = self.ep.trecv_lent(buf, peer, tag, context);
+        posted.map_err(PostError::from)
+    }
+
+    /// Lends an announced payload. A transport that cannot lend sends it.
+    pub(crate) fn lend_bulk(
+        &self,
+        payload: &SharedBuf,
+        peer: FiAddr,
+        key: Key,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let (tag, context) = (bulk_tag(number), Token::Lent(key).context());
+        let posted = self.ep.tlend_shared(payload, peer, tag, context);
+        posted.map(drop).map_err(|error| error.errno)
+    }
+
+    /// Buffers that can be lent, if the transport can lend.
+    pub(crate) fn lendable_buffers(&self) -> Buffers {
+        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.scheme {
+            Scheme::Shm => buffers.of_special_memory(),
+            Scheme::Tcp => buffers.of_ordinary_memory(),
+        }
     }
 
     /// Sends a frame. Returns whether there will be a completion: a short frame has none.

@@ -23,6 +23,8 @@ pub(crate) enum Token {
     Bulk(Key),
     /// A send, with its slot.
     Sent(Key, u32),
+    /// A send of lent memory.
+    Lent(Key),
 }
 
 /// The lower three bits are the kind, the next six the slot, the next 23 the index, the upper 32 the
@@ -43,6 +45,7 @@ impl Token {
             Self::Hello => (2, none),
             Self::End(key) => (3, key),
             Self::Bulk(key) => (4, key),
+            Self::Lent(key) => (6, key),
             Self::Sent(key, slot) => ((slot & SLOT_MASK) << SLOT_SHIFT | 5, key),
         };
         let index = key.index << INDEX_SHIFT | kind;
@@ -63,6 +66,7 @@ impl Token {
             3 => Some(Self::End(key)),
             4 => Some(Self::Bulk(key)),
             5 => Some(Self::Sent(key, index >> SLOT_SHIFT & SLOT_MASK)),
+            6 => Some(Self::Lent(key)),
             _ => None,
         }
     }
@@ -85,6 +89,7 @@ mod tests {
             Token::Bulk(key),
             Token::Sent(key, 0),
             Token::Sent(key, 63),
+            Token::Lent(key),
         ];
         for token in tokens {
             assert_eq!(Token::parse(token.context()), Some(token));

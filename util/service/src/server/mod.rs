@@ -11,6 +11,7 @@ use std::task::Waker;
 
 use crate::executor::{Driver, Step, operation};
 use crate::hub::{Change, Hub, Report};
+use crate::port::Buffers;
 use crate::{End, Error, Message, Options, Peer};
 
 /// A server: it listens at addresses and reports what its clients do. Threads and tasks may share
@@ -84,6 +85,18 @@ impl Listener {
     /// Makes this listener's futures work under any executor: see [`Driver`].
     pub fn driver(&self) -> Driver {
         Driver::new(Arc::clone(&self.hub))
+    }
+
+    /// Buffers that can be lent to the clients.
+    pub(crate) fn lendable_buffers(&self) -> Buffers {
+        self.hub.lendable_buffers()
+    }
+
+    /// Waits until the clients have given back what was lent to them, for a bounded time.
+    pub(crate) fn await_lent(&self) {
+        if let Err(error) = self.hub.await_lent() {
+            log::debug!("clients keep lent messages: {error}");
+        }
     }
 
     fn event_of(&self, report: Report) -> Event {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge::owned::SharedBuf;
+
 use crate::hub::Cancellation;
-use crate::machine::Incoming;
+use crate::machine::{Incoming, Payload};
+use crate::message::Body;
 use crate::{Error, Message, Peer};
 
 /// A request of a client. It dereferences to the bytes of its message.
@@ -64,7 +67,7 @@ impl Request {
     /// request is sent.
     pub fn respond(&self, bytes: &[u8]) {
         match self.response_of(bytes) {
-            Ok(message) => self.finish(Ok(message)),
+            Ok(message) => self.finish(Ok(message.into())),
             Err(error) => self.fail(&error.to_string()),
         }
     }
@@ -72,7 +75,16 @@ impl Request {
     /// Sends a message of [`Peer::message`] as the response.
     pub fn respond_message(&self, message: Message) {
         match self.check_length(message.len()) {
-            Ok(()) => self.finish(Ok(message)),
+            Ok(()) => self.finish(Ok(message.into())),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// Sends a publication as the response, from memory that other connections send as well.
+    pub(crate) fn respond_shared(&self, payload: SharedBuf) {
+        let body = Body::Shared(payload);
+        match self.check_length(body.len()) {
+            Ok(()) => self.finish(Ok(body)),
             Err(error) => self.fail(&error.to_string()),
         }
     }
@@ -106,7 +118,7 @@ impl Request {
         }
     }
 
-    fn finish(&self, outcome: Result<Message, Message>) {
+    fn finish(&self, outcome: Result<Body, Message>) {
         if self.is_finished.swap(true, Ordering::Relaxed) {
             return;
         }

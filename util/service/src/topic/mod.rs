@@ -5,10 +5,12 @@
 //! publisher therefore never waits for a subscriber, and sends a subscriber no more than the
 //! subscriber has room for.
 
+mod publication;
 mod publisher;
 mod subscriber;
 
+pub use self::publication::{Publication, PublicationMut};
 pub use self::publisher::Publisher;
 pub use self::subscriber::{
-    NextPublication, Publication, Start, Subscriber, Subscribing, subscribe, subscribe_with,
+    NextPublication, Start, Subscriber, Subscribing, subscribe, subscribe_with,
 };

@@ -3,14 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::subscriber::{NUMBER_LEN, REQUESTS, Start};
+use selvedge::owned::SharedBuf;
+
+use super::publication::PublicationMut;
+use super::subscriber::{REQUESTS, Start};
+use crate::port::Buffers;
 use crate::{Error, Event, Listener, Options, Peer, Request};
 
 /// A publisher of a topic. It keeps the last publications, and never waits for a subscriber: one
 /// that is slow loses the oldest and is told their number.
 ///
-/// Each subscriber receives a copy. Subscribers make progress while the publisher publishes, while
+/// Over shared memory, a publication is written once, and all subscribers read it in place. Over
+/// TCP, each receives a copy. Subscribers make progress while the publisher publishes, while
 /// [`Self::serve`] runs, and with each [`Self::progress`].
+///
+/// A publisher that is dropped waits until subscribers have given back the publications that are in
+/// its memory, for a second at most. They cannot read them afterwards.
 ///
 /// # Examples
 ///
@@ -20,7 +28,9 @@ use crate::{Error, Event, Listener, Options, Peer, Request};
 /// fn main() -> Result<(), Error> {
 ///     let publisher = Publisher::bind("shm://camera", 4)?;
 ///     loop {
-///         publisher.publish(&vec![0; 1920 * 1080])?;
+///         let mut frame = publisher.message(1920 * 1080)?;
+///         frame.fill(7);
+///         publisher.publish_message(frame)?;
 ///     }
 /// }
 /// ```
@@ -28,12 +38,14 @@ use crate::{Error, Event, Listener, Options, Peer, Request};
 pub struct Publisher {
     listener: Listener,
     topic: Mutex<Topic>,
+    /// The memory of publications.
+    buffers: Mutex<Buffers>,
 }
 
 #[derive(Debug)]
 struct Topic {
     /// The last publications, the oldest first.
-    history: VecDeque<Box<[u8]>>,
+    history: VecDeque<SharedBuf>,
     history_max: usize,
     /// The number of the next publication.
     next: u64,
@@ -71,8 +83,10 @@ impl Publisher {
             next: 0,
             subscribers: Vec::new(),
         };
+        let listener = Listener::bind_with(addresses, options)?;
         Ok(Self {
-            listener: Listener::bind_with(addresses, options)?,
+            buffers: Mutex::new(listener.lendable_buffers()),
+            listener,
             topic: Mutex::new(topic),
         })
     }
@@ -85,12 +99,32 @@ impl Publisher {
         self.listener.addresses()
     }
 
+    /// A publication of `len` bytes, to be filled and published without a copy. Its bytes are zeros,
+    /// or those of an earlier publication of this publisher.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when there is no memory.
+    pub fn message(&self, len: usize) -> Result<PublicationMut, Error> {
+        let buf = self.buffers().take(PublicationMut::buffer_len(len))?;
+        Ok(PublicationMut::new(buf))
+    }
+
     /// Publishes a copy of `bytes`, and returns its number. The call does not wait.
     ///
     /// # Errors
-    /// [`Error::Transport`] when a transport has failed.
+    /// [`Error::Transport`] when there is no memory, or when a transport has failed.
     pub fn publish(&self, bytes: &[u8]) -> Result<u64, Error> {
-        let number = self.lock().publish(bytes);
+        let mut publication = self.message(bytes.len())?;
+        publication.copy_from_slice(bytes);
+        self.publish_message(publication)
+    }
+
+    /// Publishes a publication of [`Self::message`], and returns its number. The call does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when a transport has failed.
+    pub fn publish_message(&self, publication: PublicationMut) -> Result<u64, Error> {
+        let number = self.lock().publish(publication);
         self.progress()?;
         Ok(number)
     }
@@ -122,18 +156,34 @@ impl Publisher {
         self.lock().subscribers.len()
     }
 
+    /// The length of the memory for publications, in bytes. It grows until it holds the history, the
+    /// publications that are lent to subscribers, and those that are being filled.
+    pub fn memory(&self) -> usize {
+        self.buffers().allocated()
+    }
+
+    fn buffers(&self) -> MutexGuard<'_, Buffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Topic> {
         self.topic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.listener.await_lent();
+    }
+}
+
 impl Topic {
-    fn publish(&mut self, bytes: &[u8]) -> u64 {
+    fn publish(&mut self, publication: PublicationMut) -> u64 {
         if self.history.len() >= self.history_max {
             self.history.pop_front();
         }
-        self.history.push_back(bytes.into());
         let number = self.next;
+        self.history.push_back(publication.finish(number));
         self.next += 1;
         for index in 0..self.subscribers.len() {
             self.respond(index);
@@ -186,16 +236,8 @@ impl Topic {
         {
             let number = subscription.cursor.max(oldest);
             subscription.cursor = number + 1;
-            let bytes = &self.history[(number - oldest) as usize];
-            match subscription.peer.message(NUMBER_LEN + bytes.len()) {
-                Ok(mut message) => {
-                    let (head, body) = message.split_at_mut(NUMBER_LEN);
-                    head.copy_from_slice(&number.to_le_bytes());
-                    body.copy_from_slice(bytes);
-                    request.respond_message(message);
-                }
-                Err(error) => request.fail(&error.to_string()),
-            }
+            let publication = &self.history[(number - oldest) as usize];
+            request.respond_shared(publication.clone());
         }
     }
 }

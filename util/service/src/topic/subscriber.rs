@@ -1,23 +1,21 @@
 //! `Subscriber`: takes the publications of a topic in their order.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use super::publication::Publication;
 use crate::connection::{Connecting, Connection, connect_with};
 use crate::executor::{Step, operation};
 use crate::hub::Hub;
-use crate::{Error, Message, Options};
+use crate::message::Body;
+use crate::{Error, Options};
 
 /// The number of requests that a subscriber keeps outstanding: publications that the publisher
 /// sends before the subscriber takes the first of them.
 pub(super) const REQUESTS: usize = 4;
-/// The length of the number in front of a publication, in bytes.
-pub(super) const NUMBER_LEN: usize = 8;
 
 /// The first publication that a subscriber receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,15 +102,9 @@ pub struct Subscriber {
     expected: Option<u64>,
 }
 
-/// A publication. It dereferences to its bytes.
-pub struct Publication {
-    message: Message,
-    number: u64,
-    lost: u64,
-}
-
 impl Subscriber {
     fn new(connection: Connection, start: Start) -> Result<Self, Error> {
+        connection.hub.accept_lent(&connection.shared);
         let mut subscriber = Self {
             connection,
             start,
@@ -143,19 +135,12 @@ impl Subscriber {
         Ok(())
     }
 
-    fn take(&mut self, message: Message) -> Result<Publication, Error> {
-        let short = || Error::Failed("a publication has no number".to_owned());
-        let number = *message.first_chunk::<NUMBER_LEN>().ok_or_else(short)?;
-        let number = u64::from_le_bytes(number);
-        let lost = self
-            .expected
-            .map_or(0, |expected| number.saturating_sub(expected));
-        self.expected = Some(number.saturating_add(1));
-        Ok(Publication {
-            message,
-            number,
-            lost,
-        })
+    fn take(&mut self, body: Body) -> Result<Publication, Error> {
+        let expected = self.expected;
+        let lost = |number: u64| expected.map_or(0, |expected| number.saturating_sub(expected));
+        let publication = Publication::new(body, lost)?;
+        self.expected = Some(publication.number().saturating_add(1));
+        Ok(publication)
     }
 }
 
@@ -179,8 +164,8 @@ impl Step for NextPublication<'_> {
         let connection = &self.0.connection;
         let outcome = connection.hub.outcome(connection.shared.key, id, waker)?;
         self.0.requests.pop_front();
-        Some(outcome.and_then(|message| {
-            let publication = self.0.take(message)?;
+        Some(outcome.and_then(|body| {
+            let publication = self.0.take(body)?;
             // The publisher may send the next one while the application handles this one. An error
             // is that of the next call.
             let _ = self.0.fill_requests();
@@ -190,30 +175,3 @@ impl Step for NextPublication<'_> {
 }
 
 operation!(NextPublication<'a>, Publication);
-
-impl Publication {
-    /// The number of the publication. The numbers of a publisher are consecutive.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The number of publications that the subscriber has lost between the one before and this one,
-    /// because it was too slow.
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
-}
-
-impl Deref for Publication {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.message.get(NUMBER_LEN..).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Publication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Publication({}, {} bytes)", self.number, self.len())
-    }
-}

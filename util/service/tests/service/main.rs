@@ -7,6 +7,7 @@ mod dropped;
 mod examples;
 mod failures;
 mod identity;
+mod lent;
 mod messages;
 mod processes;
 mod refusals;

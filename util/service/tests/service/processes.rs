@@ -83,6 +83,22 @@ fn process_of_another_test() {
                 subscriber.receive().wait().unwrap();
             }
         }
+        "keeping subscriber" => {
+            let mut subscriber = selvedge_service::subscribe(&address).wait().unwrap();
+            let mut kept = Vec::new();
+            loop {
+                kept.push(subscriber.receive().wait().unwrap());
+                println!("> {}", kept.last().unwrap().is_lent());
+            }
+        }
+        "publisher" => {
+            let publisher = selvedge_service::Publisher::bind(&address, 4).unwrap();
+            println!("> {}", publisher.addresses().unwrap().join(","));
+            for seed in 0..4 {
+                publisher.publish(&crate::pattern(200_000, seed)).unwrap();
+            }
+            selvedge_service::run(publisher.serve()).unwrap().unwrap();
+        }
         "streaming client" => {
             let mut stream = connect(&address).wait().unwrap().into_stream();
             stream.write_all(b"abcd").unwrap();

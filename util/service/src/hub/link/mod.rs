@@ -1,6 +1,7 @@
 //! `Link`: a connection of a hub. It posts what the connection's machine returns.
 
 pub(super) mod closing;
+mod lending;
 mod posts;
 
 use std::collections::VecDeque;
@@ -13,17 +14,19 @@ use selvedge::FiAddr;
 use selvedge::owned::Handle;
 
 use self::closing::{Closing, send_close};
+use self::lending::Lending;
 use self::posts::{Post, Posted};
 use super::shared::{Cancellation, Shared};
-use crate::machine::{Event, Machine};
+use crate::machine::{Event, Machine, Payload};
+use crate::message::Body;
 use crate::port::{Port, Sends};
-use crate::{End, Error, Message};
+use crate::{End, Error};
 
 /// A request whose response is outstanding, or has not been collected.
 #[derive(Debug)]
 pub(in crate::hub) struct Call {
     pub(in crate::hub) waker: Option<Waker>,
-    pub(in crate::hub) outcome: Option<Result<Message, Error>>,
+    pub(in crate::hub) outcome: Option<Result<Body, Error>>,
     pub(in crate::hub) deadline: Option<Instant>,
     pub(in crate::hub) timeout: Duration,
 }
@@ -35,7 +38,7 @@ pub(in crate::hub) struct Link {
     pub(in crate::hub) peer: FiAddr,
     /// The number by which a repeated `Hello` is recognized.
     pub(in crate::hub) nonce: u64,
-    pub(in crate::hub) machine: Machine<Message>,
+    pub(in crate::hub) machine: Machine<Body>,
     /// Posts that found a full queue.
     held: VecDeque<Post>,
     /// The receive that fails when the peer ends.
@@ -45,6 +48,7 @@ pub(in crate::hub) struct Link {
     /// Messages that were posted, with the number of sends after whose completion they are sent.
     unsent: VecDeque<(u64, u64)>,
     closing: Closing,
+    lending: Lending,
     /// The number of the last message that was sent.
     pub(in crate::hub) last_sent: u64,
     pub(in crate::hub) calls: FxHashMap<u64, Call>,
@@ -67,7 +71,7 @@ impl Link {
         shared: Arc<Shared>,
         peer: FiAddr,
         nonce: u64,
-        machine: Machine<Message>,
+        machine: Machine<Body>,
     ) -> Self {
         Self {
             shared,
@@ -80,6 +84,7 @@ impl Link {
             sends: Sends::default(),
             unsent: VecDeque::new(),
             closing: Closing::default(),
+            lending: Lending::default(),
             last_sent: 0,
             calls: FxHashMap::default(),
             active: FxHashMap::default(),
@@ -111,6 +116,21 @@ impl Link {
         self.sends.complete(slot);
     }
 
+    /// Notes that the peer has given a lent payload back.
+    pub(in crate::hub) const fn given_back(&mut self) {
+        self.lending.give_back();
+    }
+
+    /// Has the peer's payloads received by reference, if the peer lends them.
+    pub(in crate::hub) const fn accept_lent(&mut self) {
+        self.lending.is_accepted = true;
+    }
+
+    /// Whether the peer of an open connection has payloads that were lent to it.
+    pub(in crate::hub) fn is_any_lent(&self) -> bool {
+        self.is_open() && self.lending.is_any_lent()
+    }
+
     pub(in crate::hub) fn forget_bulk_receive(&mut self, number: u64) {
         self.bulk_receives.remove(&number);
     }
@@ -133,7 +153,7 @@ impl Link {
         while self.sends.has_room()
             && let Some(output) = self.machine.next_output(Instant::now())
         {
-            if !self.post(Post::new(output, port)?, port)? {
+            if !self.post(Post::new(output, port, &self.lending)?, port)? {
                 break;
             }
         }
@@ -181,6 +201,11 @@ impl Link {
                 self.closing.payloads = number + 1;
                 (message, true)
             }
+            Posted::Lent { number } => {
+                self.closing.payloads = number + 1;
+                self.lending.lend();
+                return Ok(true);
+            }
         };
         let sends = self.sends.post(has_completion);
         if message > 0 {
@@ -200,7 +225,7 @@ impl Link {
         }
     }
 
-    fn report(&mut self, event: Event<Message>, woken: &mut Vec<Waker>) -> Result<(), End> {
+    fn report(&mut self, event: Event<Body>, woken: &mut Vec<Waker>) -> Result<(), End> {
         match event {
             Event::Response { id, outcome } => {
                 // A request that was dropped has no call, one that has timed out has its outcome.
@@ -209,7 +234,7 @@ impl Link {
                     .get_mut(&id)
                     .filter(|call| call.outcome.is_none());
                 if let Some(call) = call {
-                    let failed = |text: Message| Error::Failed(text_of(&text));
+                    let failed = |text: Body| Error::Failed(text.to_text());
                     call.outcome = Some(outcome.map_err(failed));
                     woken.extend(call.waker.take());
                 }
@@ -218,8 +243,8 @@ impl Link {
                 let cancellation = self.active.remove(&id);
                 woken.extend(cancellation.and_then(|it| it.set()));
             }
-            Event::Closed(text) if text.is_empty() => return Err(End::Remote),
-            Event::Closed(text) => return Err(End::Refused(text_of(&text))),
+            Event::Closed(text) if text.len() == 0 => return Err(End::Remote),
+            Event::Closed(text) => return Err(End::Refused(text.to_text())),
         }
         Ok(())
     }
@@ -263,8 +288,4 @@ impl Link {
         woken.append(&mut self.room_wakers);
         woken.append(&mut self.message_wakers);
     }
-}
-
-fn text_of(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,28 +1,37 @@
 //! The posts of a connection: outputs of its machine, and those that found a full queue.
 
-use selvedge::owned::{Buf, Handle};
+use selvedge::owned::{Buf, Handle, SharedBuf};
 use selvedge::{Errno, FiAddr};
 
+use super::lending::Lending;
 use crate::machine::{Output, message_number};
+use crate::message::Body;
 use crate::port::{Key, Port, PostError};
-use crate::{End, Error, Message};
+use crate::{End, Error};
 
 /// An output with its buffer.
 #[derive(Debug)]
-pub(super) struct Post {
-    purpose: Purpose,
-    /// The number of the message that is sent by this post; 0 for none.
-    message: u64,
-    buf: Buf,
+pub(super) enum Post {
+    /// An operation that owns its buffer.
+    Owned {
+        purpose: Purpose,
+        /// The number of the message that is sent by this post; 0 for none.
+        message: u64,
+        buf: Buf,
+    },
+    /// The payload of the announcement with this number, in memory that is lent to several peers.
+    Lend { number: u64, payload: SharedBuf },
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     Frame,
     /// The payload of the announcement with this number.
     Bulk(u64),
     /// The receive of the payload of the announcement with this number.
     Receive(u64),
+    /// As `Receive`, for a payload that the peer may lend.
+    ReceiveLent(u64),
 }
 
 /// The result of a post.
@@ -36,6 +45,9 @@ pub(super) enum Posted {
         message: u64,
         number: u64,
     },
+    Lent {
+        number: u64,
+    },
     Receive {
         number: u64,
         handle: Handle,
@@ -46,38 +58,49 @@ pub(super) enum Posted {
 
 impl Post {
     /// The buffers of an output.
-    pub(super) fn new(output: Output<Message>, port: &Port) -> Result<Self, End> {
+    pub(super) fn new(output: Output<Body>, port: &Port, lending: &Lending) -> Result<Self, End> {
         let no_memory = |error: Error| End::Lost(error.to_string());
-        Ok(match output {
-            Output::Frame(header, Some(payload)) => Self {
-                purpose: Purpose::Frame,
-                message: message_number(&header),
-                buf: payload.into_frame(&header),
-            },
+        let owned = |purpose, message, buf| {
+            Ok(Self::Owned {
+                purpose,
+                message,
+                buf,
+            })
+        };
+        match output {
+            Output::Frame(header, Some(payload)) => {
+                let payload = payload.into_message(port).map_err(no_memory)?;
+                let message = message_number(&header);
+                owned(Purpose::Frame, message, payload.into_frame(&header))
+            }
             Output::Frame(header, None) => {
                 let empty = port.message(0).map_err(no_memory)?;
-                Self {
-                    purpose: Purpose::Frame,
-                    // The payload of an announced message is still to be sent.
-                    message: 0,
-                    buf: empty.into_frame(&header),
-                }
+                // The payload of an announced message is still to be sent.
+                owned(Purpose::Frame, 0, empty.into_frame(&header))
             }
+            Output::Bulk {
+                number,
+                payload: Body::Shared(payload),
+                ..
+            } if lending.has_room() => Ok(Self::Lend { number, payload }),
             Output::Bulk {
                 number,
                 message,
                 payload,
-            } => Self {
-                purpose: Purpose::Bulk(number),
-                message,
-                buf: payload.into_bulk(),
-            },
-            Output::Receive { number, len } => Self {
-                purpose: Purpose::Receive(number),
-                message: 0,
-                buf: port.message(len).map_err(no_memory)?.into_bulk(),
-            },
-        })
+            } => {
+                let payload = payload.into_message(port).map_err(no_memory)?;
+                owned(Purpose::Bulk(number), message, payload.into_bulk())
+            }
+            Output::Receive { number, len } => {
+                let buf = port.message(len).map_err(no_memory)?.into_bulk();
+                let purpose = if lending.is_accepted {
+                    Purpose::ReceiveLent(number)
+                } else {
+                    Purpose::Receive(number)
+                };
+                owned(purpose, 0, buf)
+            }
+        }
     }
 
     /// Posts; a send has this slot.
@@ -87,35 +110,59 @@ impl Post {
         (peer, key): (FiAddr, Key),
         slot: u32,
     ) -> Result<Posted, End> {
-        let Self {
-            purpose,
-            message,
-            buf,
-        } = self;
-        let posted = match purpose {
-            Purpose::Frame => {
-                let posted = port.send_frame(buf, peer, key, slot);
-                posted.map(|has_completion| Posted::Frame {
-                    message,
-                    has_completion,
-                })
-            }
-            Purpose::Bulk(number) => {
-                let posted = port.send_bulk(buf, peer, key, number, slot);
-                posted.map(|()| Posted::Bulk { message, number })
-            }
-            Purpose::Receive(number) => {
-                let posted = port.receive_bulk(buf, peer, key, number);
-                posted.map(|handle| Posted::Receive { number, handle })
-            }
-        };
-        posted.or_else(|PostError { errno, buf }| match errno {
-            Errno::Again => Ok(Posted::Full(Self {
+        let posted = match self {
+            Self::Owned {
                 purpose,
                 message,
                 buf,
-            })),
+            } => post_owned(port, (peer, key, slot), (purpose, message), buf),
+            Self::Lend { number, payload } => {
+                let posted = port.lend_bulk(&payload, peer, key, number);
+                let posted = posted.map(|()| Posted::Lent { number });
+                posted.map_err(|errno| (errno, Self::Lend { number, payload }))
+            }
+        };
+        posted.or_else(|(errno, post)| match errno {
+            Errno::Again => Ok(Posted::Full(post)),
             _ => Err(End::Lost(errno.to_string())),
         })
     }
+}
+
+/// Posts an operation that owns its buffer. An error returns the post.
+fn post_owned(
+    port: &Port,
+    (peer, key, slot): (FiAddr, Key, u32),
+    (purpose, message): (Purpose, u64),
+    buf: Buf,
+) -> Result<Posted, (Errno, Post)> {
+    let posted = match purpose {
+        Purpose::Frame => {
+            let posted = port.send_frame(buf, peer, key, slot);
+            posted.map(|has_completion| Posted::Frame {
+                message,
+                has_completion,
+            })
+        }
+        Purpose::Bulk(number) => {
+            let posted = port.send_bulk(buf, peer, key, number, slot);
+            posted.map(|()| Posted::Bulk { message, number })
+        }
+        Purpose::Receive(number) => {
+            let posted = port.receive_bulk(buf, peer, key, number);
+            posted.map(|handle| Posted::Receive { number, handle })
+        }
+        Purpose::ReceiveLent(number) => {
+            let posted = port.receive_lent(buf, peer, key, number);
+            posted.map(|handle| Posted::Receive { number, handle })
+        }
+    };
+    posted.map_err(|PostError { errno, buf }| {
+        let post = Post::Owned {
+            purpose,
+            message,
+            buf,
+        };
+        (errno, post)
+    })
 }
