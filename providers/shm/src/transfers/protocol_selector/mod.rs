@@ -2,8 +2,9 @@
 //!
 //! No fixed threshold is right. Whether one copy by the kernel or two copies through shared cache
 //! lines are faster depends on the processors, on their distance, on the size, and on whether the
-//! bytes are in a cache ([`RecentSources`]). The receiver therefore measures both protocols and uses the faster one (exploitation). It probes the other
-//! protocol at intervals, because the speeds may change.
+//! bytes are in a cache ([`RecentSources`]). The receiver therefore measures both protocols and
+//! uses the faster one (exploitation). It probes the other protocol at intervals, because the
+//! speeds may change.
 
 mod mean;
 mod sources;
@@ -220,8 +221,8 @@ impl ClassState {
         };
         log::info!(
             target: "selvedge::shm::ep_data",
-            "messages of {len} bytes or more in {buffer} of {peer}: {:?} for the next {}; one takes \
-             {:.0} ns by CMA, {:.0} ns by bounce segments",
+            "messages of {len} bytes or more in {buffer} of {peer}: {:?} for the next {}; one \
+             takes {:.0} ns by CMA, {:.0} ns by bounce segments",
             self.protocol, self.exploitation_len, self.cma.nanos(), self.bounce.nanos()
         );
     }
