@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use selvedge::{Address, Errno, FiAddr};
+use selvedge_testkit::local::await_event;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::common::{MessageEndpoint, Rx, Tx, pattern};
@@ -27,6 +28,14 @@ fn ip(line: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
+fn has_carrier(host: &str) -> bool {
+    let output = Command::new("ip")
+        .args(["-n", host, "link", "show", "cable"])
+        .output();
+    let text = output.unwrap().stdout;
+    String::from_utf8_lossy(&text).contains("state UP")
+}
+
 impl Hosts {
     fn create() -> Option<Self> {
         let names = ["a", "b"].map(|name| format!("lnx-{}-{name}", std::process::id()));
@@ -43,7 +52,16 @@ impl Hosts {
             format!("-n {a} link set lo up"),
             format!("-n {b} link set lo up"),
         ];
-        lines.iter().all(|line| ip(line)).then_some(hosts)
+        if !lines.iter().all(|line| ip(line)) {
+            return None;
+        }
+        // Until the kernel has noticed the carrier, the library takes the loopback interface.
+        for host in &hosts.0 {
+            await_event("the carrier of the cable", || {
+                has_carrier(host).then_some(())
+            });
+        }
+        Some(hosts)
     }
 }
 
@@ -69,6 +87,8 @@ impl Member {
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--nocapture"])
             .env(MEMBER, host)
+            // The library reads its parameters from the environment.
+            .env("FI_TCP_IFACE", "cable")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -89,7 +109,7 @@ impl Member {
         let mut lines = self.responses.by_ref().map_while(Result::ok);
         lines
             .find_map(|line| Some(line.split_once("response ")?.1.to_owned()))
-            .expect("the member responses")
+            .expect("the member has ended without a response")
     }
 
     fn request_response(&mut self, line: &str) -> String {
@@ -120,7 +140,6 @@ fn run_member() {
     let params = [
         ("FI_LNX_PROV_LINKS", LINKS),
         ("FI_LNX_PEER_TIMEOUT", "500ms"),
-        ("FI_TCP_IFACE", "cable"),
     ];
     let side = provider::with_params(&params, &provider::hints()).endpoint();
     let (sender, requests) = std::sync::mpsc::channel();

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use selvedge::owned::{Buf, Completion, Completions, Pool, SharedBuf, TryPostError};
 use selvedge::{Errno, FiAddr};
 
-use super::{OwnedEndpoint, RECEIVED, SENT, TAG, buffer};
+use super::endpoint::{OwnedEndpoint, RECEIVED, SENT, TAG, buffer};
 use crate::fabric::{BenchOrder, ends};
 use crate::measure::clock::Clock;
 use crate::measure::timing::{Timing, single_trips};
