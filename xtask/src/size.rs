@@ -28,7 +28,7 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 36_940,
+        ceiling: 37_170,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (8,880, with contestants over four other \
                  libraries) share no code with the test kit, \

@@ -157,8 +157,8 @@ impl Provider for Lnx {
     }
 }
 
-/// Whether the program names lnx, or its links are selected. As with libfabric's lnx, other programs
-/// are not offered lnx, and use the providers of its links directly.
+/// Whether the program names lnx, or its links are selected. As with libfabric's lnx, other
+/// programs are not offered lnx, and use the providers of its links directly.
 fn is_requested(query: &Query<'_>) -> bool {
     let requested = query
         .hints

@@ -1,4 +1,5 @@
-//! Publishes frames of a camera: `camera publish` in one terminal, `camera` in any number of others.
+//! Publishes frames of a camera: `camera publish` in one terminal, `camera` in any number of
+//! others.
 //!
 //! Over shared memory, the frames stay where the publisher has written them: each watcher reads
 //! them in place.
@@ -36,7 +37,8 @@ fn publish(address: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the number of frames of each second. A watcher that is slow loses frames and sees how many.
+/// Prints the number of frames of each second. A watcher that is slow loses frames and sees how
+/// many.
 fn watch(address: &str) -> Result<(), Box<dyn Error>> {
     let mut subscriber = subscribe(address).wait()?;
     let mut row = [0; ROW];

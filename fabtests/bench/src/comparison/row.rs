@@ -43,8 +43,8 @@ pub struct Row {
     pub window: usize,
     /// Whether messages were sent by inject.
     pub inject: bool,
-    /// Time of a round trip, of an exchange in a ring, or of a broadcast, in nanoseconds; `null` for
-    /// streams.
+    /// Time of a round trip, of an exchange in a ring, or of a broadcast, in nanoseconds; `null`
+    /// for streams.
     pub rtt_ns: Option<Timing>,
     /// Millions of bytes per second, in one direction.
     pub mbps: f64,

@@ -97,8 +97,8 @@ impl MemoryRegion for Region {
 }
 
 /// The registration modes of both links for an lnx domain of `mode`. Both links use virtual
-/// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them; the
-/// far link always takes the key that [`register`] requests.
+/// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them;
+/// the far link always takes the key that [`register`] requests.
 pub(crate) fn link_modes(mode: MrMode) -> [MrMode; 2] {
     let virt = if mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
         MrMode::VIRT_ADDR

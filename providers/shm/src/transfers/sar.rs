@@ -32,8 +32,8 @@ const SEGMENT_BATCH: usize = 8;
 /// each read whose segments the peer can request.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
-/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its class
-/// was bounced, and at most half of the free segments.
+/// The number of eager segments for a message of `len` bytes: 0 unless the last message of its
+/// class was bounced, and at most half of the free segments.
 fn eager_segment_count(out: &Outbox, config: &Config, class: MessageClass, len: usize) -> u32 {
     let Some(bounce) = &out.bounce else { return 0 };
     if out.bounced & class.bit() == 0 {

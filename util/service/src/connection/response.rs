@@ -9,7 +9,8 @@ use crate::executor::{Step, operation};
 use crate::hub::Hub;
 use crate::{End, Error, Message};
 
-/// The future of [`crate::Connection::request`]. Dropping it cancels the request: the server learns of it.
+/// The future of [`crate::Connection::request`]. Dropping it cancels the request: the server learns
+/// of it.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct Response<'a> {

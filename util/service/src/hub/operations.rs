@@ -33,7 +33,8 @@ pub(crate) enum Report {
 }
 
 impl Hub {
-    /// The result of a client's attempts to connect; `None` while they go on. `waker` is woken then.
+    /// The result of a client's attempts to connect; `None` while they go on. `waker` is woken
+    /// then.
     pub(crate) fn connected(&self, waker: Option<&Waker>) -> Option<Result<Arc<Shared>, Error>> {
         self.with(|state, _| {
             let outcome = match (&state.failure, &state.attempts.outcome) {
@@ -74,8 +75,8 @@ impl Hub {
         })
     }
 
-    /// Queues a message to a peer if there is room. The message is taken out of `message` when it is
-    /// queued. Returns its number.
+    /// Queues a message to a peer if there is room. The message is taken out of `message` when it
+    /// is queued. Returns its number.
     pub(crate) fn send(
         &self,
         shared: &Shared,

@@ -214,8 +214,8 @@ impl<M: Payload> Machine<M> {
         self.events.pop_front().or_else(|| self.closed())
     }
 
-    /// Whether the peer has closed the connection, and payloads that it has sent before are still to
-    /// come. A large payload may arrive after later frames.
+    /// Whether the peer has closed the connection, and payloads that it has sent before are still
+    /// to come. A large payload may arrive after later frames.
     pub(crate) const fn is_closing(&self) -> bool {
         self.closing.is_some()
     }

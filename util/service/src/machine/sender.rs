@@ -78,8 +78,8 @@ impl<M: Payload> Sender<M> {
         self.responses.clear();
     }
 
-    /// Removes the message or request with this number from the queue. Returns whether the queue had
-    /// it.
+    /// Removes the message or request with this number from the queue. Returns whether the queue
+    /// had it.
     pub(super) fn remove(&mut self, id: u64) -> bool {
         let index = self.queue.iter().position(|it| it.id == id);
         index.is_some_and(|index| self.queue.remove(index).is_some())

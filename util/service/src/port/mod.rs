@@ -238,7 +238,8 @@ impl Port {
         key: Key,
         slot: u32,
     ) -> Result<bool, PostError> {
-        // Over tcp, an injected frame may wait in this process, and nothing reports that it is sent.
+        // Over tcp, an injected frame may wait in this process, and nothing reports that it is
+        // sent.
         if buf.len() > self.inject_size || self.scheme == Scheme::Tcp {
             return self.send(buf, peer, Token::Sent(key, slot)).map(|()| true);
         }

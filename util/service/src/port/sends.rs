@@ -4,8 +4,8 @@
 /// nothing, and whose responses need no credit, takes no more of the endpoint's slots.
 const SENDS_MAX: u32 = 64;
 
-/// The sends of one connection that have a completion. Completions come in any order: a long payload
-/// may complete after the sends that follow it.
+/// The sends of one connection that have a completion. Completions come in any order: a long
+/// payload may complete after the sends that follow it.
 #[derive(Debug, Default)]
 pub(crate) struct Sends {
     /// The number of sends.

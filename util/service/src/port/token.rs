@@ -27,8 +27,8 @@ pub(crate) enum Token {
     Lent(Key),
 }
 
-/// The lower three bits are the kind, the next six the slot, the next 23 the index, the upper 32 the
-/// generation.
+/// The lower three bits are the kind, the next six the slot, the next 23 the index, the upper 32
+/// the generation.
 const SLOT_SHIFT: u32 = 3;
 const SLOT_MASK: u32 = 63;
 const INDEX_SHIFT: u32 = 9;

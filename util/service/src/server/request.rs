@@ -63,8 +63,8 @@ impl Request {
         self.cancellation.is_set(None)
     }
 
-    /// Sends a copy of `bytes` as the response. The call does not wait. Only the first response to a
-    /// request is sent.
+    /// Sends a copy of `bytes` as the response. The call does not wait. Only the first response to
+    /// a request is sent.
     pub fn respond(&self, bytes: &[u8]) {
         match self.response_of(bytes) {
             Ok(message) => self.finish(Ok(message.into())),

@@ -99,8 +99,8 @@ impl Publisher {
         self.listener.addresses()
     }
 
-    /// A publication of `len` bytes, to be filled and published without a copy. Its bytes are zeros,
-    /// or those of an earlier publication of this publisher.
+    /// A publication of `len` bytes, to be filled and published without a copy. Its bytes are
+    /// zeros, or those of an earlier publication of this publisher.
     ///
     /// # Errors
     /// [`Error::Transport`] when there is no memory.
@@ -119,7 +119,8 @@ impl Publisher {
         self.publish_message(publication)
     }
 
-    /// Publishes a publication of [`Self::message`], and returns its number. The call does not wait.
+    /// Publishes a publication of [`Self::message`], and returns its number. The call does not
+    /// wait.
     ///
     /// # Errors
     /// [`Error::Transport`] when a transport has failed.
@@ -156,8 +157,8 @@ impl Publisher {
         self.lock().subscribers.len()
     }
 
-    /// The length of the memory for publications, in bytes. It grows until it holds the history, the
-    /// publications that are lent to subscribers, and those that are being filled.
+    /// The length of the memory for publications, in bytes. It grows until it holds the history,
+    /// the publications that are lent to subscribers, and those that are being filled.
     pub fn memory(&self) -> usize {
         self.buffers().allocated()
     }

@@ -47,8 +47,8 @@ const KINDS: [Kind; 10] = [
 ];
 
 impl Kind {
-    /// Whether a frame of this kind uses credit. A response uses none: its request has made room for
-    /// it, and it does not wait until the application takes messages.
+    /// Whether a frame of this kind uses credit. A response uses none: its request has made room
+    /// for it, and it does not wait until the application takes messages.
     pub(crate) const fn uses_credit(self) -> bool {
         matches!(self, Self::Message | Self::Request)
     }
