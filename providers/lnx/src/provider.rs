@@ -15,7 +15,8 @@ use crate::link::selection::{self, Needs, Providers, Selected};
 use crate::name::{Name, host, host_of};
 use crate::wire::EAGER;
 
-/// The lnx provider, which runs over two other providers. Programs add it to a [`Registry`].
+/// The lnx provider, which runs over two other providers. Programs add it to a
+/// [`selvedge::Registry`].
 ///
 /// # Examples
 ///

@@ -3,7 +3,10 @@
 //! In a stream of messages, prefetched lines of several messages move between the processors at the
 //! same time instead of one after the other.
 
-#![expect(unsafe_code, reason = "processor hints without effect on memory")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "processor hints without effect on memory")
+)]
 
 /// Prefetches the line at `address` for writing.
 #[inline(always)]
