@@ -256,7 +256,7 @@ const PLANTS: &[Plant] = plants! {
         "messages of recent buffers are measured with others": "SIZE_CLASSES * usize::from(is_recent)" => "SIZE_CLASSES * usize::from(is_recent && false)"
             fails "classes_are_separate";
         "a protocol that was given up is not probed again soon": "self.started + RECHECK_AFTER" => "self.exploitation_len"
-            fails "a_protocol_that_was_given_up_is_probed_again_soon";
+            fails "a_protocol_that_was_dropped_is_probed_again_soon";
     }
     "providers/shm/src/transfers/protocol_selector/sources.rs": "selvedge-shm" "--lib" {
         "only the last buffer is recent": "(self.oldest + 1) % RECENT" => "self.oldest % RECENT"
