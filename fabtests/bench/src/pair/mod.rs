@@ -307,7 +307,12 @@ impl Member {
         })
     }
 
+    /// Keeps a line that the process has printed for an error message. Prints it as well if the
+    /// user asks for the log.
     fn keep_line(&mut self, line: String) {
+        if std::env::var_os("FI_LOG_LEVEL").is_some() {
+            eprintln!("{}: {line}", self.name);
+        }
         if self.printed.len() == KEPT_LINES {
             self.printed.pop_front();
         }
