@@ -47,9 +47,9 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_950,
+        ceiling: 16_010,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (550 lines), the shared heap, the classes of large messages (110), the \
+                 (550 lines), the shared heap, the classes of large messages (170), the \
                  credentials of peers and telemetry remain; libfabric's shm, the basis of the \
                  budget, has none of them.",
     },
@@ -107,7 +107,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_150,
+        ceiling: 28_160,
         reason: "",
     },
 ];
