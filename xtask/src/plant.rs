@@ -44,6 +44,10 @@ macro_rules! plants {
 }
 
 const PLANTS: &[Plant] = plants! {
+    "xtask/src/package/wheel.rs": "xtask" "--bin=xtask" {
+        "the wheel has the library under another name": "Some(folder.join(\"libfabric.so.1\"))," => "Some(file.to_owned()),"
+            fails "a_wheel_has_the_files_of_running_programs";
+    }
     "src/queues/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
             fails "a_poll_set_names_ready_members_until_they_are_read";

@@ -28,13 +28,13 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 37_290,
+        ceiling: 37_680,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (8,880, with contestants over four other \
                  libraries) share no code with the test kit, \
                  which would delay their first build; the campaign over the service layer has 585, \
-                 the examination of MPI launchers (1,600) reads the output of four launchers and \
-                 three libraries, and the doctor reports NUMA nodes (90).",
+                 the examination of MPI launchers with the start of jobs over Selvedge (2,000) reads \
+                 the output of four launchers and three libraries, and the doctor reports NUMA nodes (90).",
     },
     Part {
         name: "testkit",
@@ -108,7 +108,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_220,
+        ceiling: 28_340,
         reason: "",
     },
 ];
