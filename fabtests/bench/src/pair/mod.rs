@@ -262,7 +262,9 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        self.wait_for_exit();
+        if let [_] = self.children[..] {
+            self.wait_for_launcher();
+        }
         for child in &mut self.children {
             // The child may have exited already.
             let _ = child.kill();
