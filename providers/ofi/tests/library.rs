@@ -351,7 +351,10 @@ fn the_interface_of_a_device_reaches_a_domain_with_hmem() {
     drop(unsafe { domain.reg(&region, &attr) }.unwrap());
     // SAFETY: as above.
     let refused = unsafe { domain.reg(&region, &of_device) }.unwrap_err();
-    assert!(!refused.to_string().contains("reports no FI_HMEM"), "{refused}");
+    assert!(
+        !refused.to_string().contains("reports no FI_HMEM"),
+        "{refused}"
+    );
     let without = registry.infos(&hints("shm;ofi", Caps::MSG)).unwrap();
     let domain = without[0].open().unwrap();
     // SAFETY: as above.

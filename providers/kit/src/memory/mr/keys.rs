@@ -327,7 +327,10 @@ mod tests {
             let refused = registered.unwrap_err();
             assert_eq!(refused.errno(), Errno::OpNotSupp);
             let text = refused.to_string();
-            assert!(text.contains(iface.text()) && text.contains("device 2"), "{text}");
+            assert!(
+                text.contains(iface.text()) && text.contains("device 2"),
+                "{text}"
+            );
         }
     }
 

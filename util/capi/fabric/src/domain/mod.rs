@@ -168,7 +168,11 @@ static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
     // fi_mr_regattr(3)
     .regattr(|domain, attr, flags, out| {
         // A program that did not request FI_HMEM need not fill in the members for devices.
-        let size = if domain.has_hmem { MR_ATTR_HMEM } else { MR_ATTR_1_0 };
+        let size = if domain.has_hmem {
+            MR_ATTR_HMEM
+        } else {
+            MR_ATTR_1_0
+        };
         // SAFETY: the C caller follows fi_mr_regattr(3).
         let attr = match unsafe { prefix(attr, size) } {
             Ok(attr) => attr,

@@ -170,7 +170,9 @@ fn compare_enumerations(comparison: &mut Comparison) {
     comparison.variants("FI_WAIT_", objects);
     comparison.variants(
         "FI_HMEM_",
-        mr::HmemIface::ALL.iter().map(|iface| (iface, *iface as u64)),
+        mr::HmemIface::ALL
+            .iter()
+            .map(|iface| (iface, *iface as u64)),
     );
     let types = raw![av::Type::Unspec, av::Type::Map, av::Type::Table];
     comparison.variants("FI_AV_", types);
@@ -196,6 +198,7 @@ fn compare_modules(comparison: &mut Comparison) {
         ("work", "FI_OP_"),
         ("kind", "FI_TYPE_"),
         ("param", "FI_PARAM_"),
+        ("bus", "FI_BUS_"),
         ("link", "FI_LINK_"),
         ("option", "FI_OPT_"),
     ];
