@@ -248,16 +248,17 @@ impl State {
     ) -> bool {
         header.len = payload.len() as u64;
         let port = &ports[port];
-        let mut message = match port.message(payload.len()) {
-            Ok(message) => message,
+        let frame = port.message_from(payload);
+        let frame = frame.and_then(|message| port.pooled(message.into_frame(&header)));
+        let frame = match frame {
+            Ok(frame) => frame,
             Err(error) => {
                 self.fail(ports, &error);
                 return false;
             }
         };
-        message.copy_from_slice(payload);
         // A `Hello` has a completion, because its result is the reason that a client reports.
-        match port.send(message.into_frame(&header), peer, Token::Hello) {
+        match port.send(frame, peer, Token::Hello) {
             Ok(()) => true,
             Err(error) => {
                 self.attempt_failed(&error.errno.to_string());

@@ -1,24 +1,30 @@
-//! `Port`: the endpoint of one transport, with its address vector and its buffers.
+//! `Port`: the endpoint of one transport, with its address vector and its memory.
+
+#![expect(unsafe_code, reason = "a promise that replaces the endpoint's locks")]
 
 mod address;
 mod buffers;
+mod memory;
 mod sends;
 mod token;
 
 pub(crate) use self::address::{Scheme, ServiceAddress};
 pub(crate) use self::buffers::Buffers;
+pub(crate) use self::memory::Memory;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::token::{Key, Token};
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use selvedge::info::Threading;
 use selvedge::owned::{Buf, Completions, Endpoint, Handle, SharedBuf, TryPostError};
 use selvedge::{
     Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
 };
 
+use crate::message::{Frame, SMALL_FRAME_MAX};
 use crate::wire::HEADER;
 use crate::{Error, Message, Options};
 
@@ -34,13 +40,13 @@ const END_TAG: u64 = 1 << 62;
 /// The bit of the tags of announced payloads. The lower bits are the announcement's number.
 const BULK_TAG: u64 = 1 << 63;
 
-/// The endpoint of one transport.
+/// The endpoint of one transport. The lock of a hub protects it.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) scheme: Scheme,
     ep: Endpoint,
     av: Arc<dyn AddressVector>,
-    buffers: Mutex<Buffers>,
+    memory: Arc<Memory>,
     inject_size: usize,
 }
 
@@ -67,10 +73,7 @@ impl Port {
         local: Option<&ServiceAddress>,
         options: &Options,
     ) -> Result<Self, Error> {
-        let caps = Caps::MSG | Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV;
-        let hints = Hints::new()
-            .provider(scheme.provider())
-            .caps(caps | Caps::SOURCE | Caps::SOURCE_ERR);
+        let hints = hints(scheme, options);
         let registry = selvedge_providers::builtin().with_params(options.provider_params());
         let infos = registry
             .infos(&hints)
@@ -91,17 +94,33 @@ impl Port {
         // The hub polls before it waits, for as long as the options say.
         queue.spin_time = Some(Duration::ZERO);
         let ep = Endpoint::open_waiting(&*domain, &info, Arc::clone(&av), queue).map_err(error)?;
+        // Over tcp, an injected frame may wait in this process, and nothing reports that it is
+        // sent.
+        let inject_size = match scheme {
+            Scheme::Shm => info.tx_attr.inject_size,
+            Scheme::Tcp => 0,
+        };
+        let copies_short_frames = inject_size >= SMALL_FRAME_MAX;
         let port = Self {
             scheme,
             ep,
             av,
-            buffers: Mutex::new(Buffers::new(domain)),
-            inject_size: info.tx_attr.inject_size,
+            memory: Arc::new(Memory::new(
+                scheme,
+                copies_short_frames,
+                Buffers::new(domain),
+            )),
+            inject_size,
         };
         for _ in 0..RECEIVES {
-            port.receive_frame()?;
+            port.receive_frame(None)?;
         }
         Ok(port)
+    }
+
+    /// The memory of messages at this port.
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
     }
 
     /// The address that peers insert.
@@ -132,25 +151,36 @@ impl Port {
 
     /// A message of `len` bytes: zeros, or bytes of earlier messages.
     pub(crate) fn message(&self, len: usize) -> Result<Message, Error> {
-        self.take(HEADER.saturating_add(len)).map(Message::new)
+        self.memory.message(len)
     }
 
     /// A message with a copy of `bytes`.
     pub(crate) fn message_from(&self, bytes: &[u8]) -> Result<Message, Error> {
-        let mut message = self.message(bytes.len())?;
-        message.copy_from_slice(bytes);
-        Ok(message)
+        self.memory.message_from(bytes)
     }
 
-    /// A buffer of this length.
+    /// A buffer for a header and a payload of `len` bytes.
     pub(crate) fn take(&self, len: usize) -> Result<Buf, Error> {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        buffers.take(len)
+        self.memory.take(HEADER.saturating_add(len))
     }
 
-    /// Posts a receive for the next frame of any peer.
-    pub(crate) fn receive_frame(&self) -> Result<(), Error> {
-        let buf = self.take(FRAME_LEN)?;
+    /// The frame in a buffer of a pool.
+    pub(crate) fn pooled(&self, frame: Frame) -> Result<Buf, Error> {
+        self.memory.pooled(frame)
+    }
+
+    /// The frame in memory from which [`Self::send_frame`] sends.
+    pub(crate) fn sendable(&self, frame: Frame) -> Result<Frame, Error> {
+        self.memory.sendable(frame)
+    }
+
+    /// Posts a receive for the next frame of any peer, into a buffer of an earlier one if there is
+    /// one.
+    pub(crate) fn receive_frame(&self, spare: Option<Buf>) -> Result<(), Error> {
+        let buf = match spare {
+            Some(buf) => buf,
+            None => self.memory.take(FRAME_LEN)?,
+        };
         let posted = self.ep.recv(buf, FiAddr::UNSPEC, Token::Frame.context());
         let failed = |error: TryPostError| Error::operation("receive", error.errno);
         posted.map(drop).map_err(failed)
@@ -158,7 +188,7 @@ impl Port {
 
     /// Posts a receive that fails when `peer` ends.
     pub(crate) fn watch(&self, peer: FiAddr, key: Key) -> Result<Handle, Error> {
-        let buf = self.take(1)?;
+        let buf = self.memory.take(1)?;
         let context = Token::End(key).context();
         let posted = self.ep.trecv(buf, peer, TagMatch::exact(END_TAG), context);
         posted.map_err(|error| Error::operation("receive", error.errno))
@@ -221,31 +251,27 @@ impl Port {
         posted.map(drop).map_err(|error| error.errno)
     }
 
-    /// Buffers that can be lent, if the transport can lend.
-    pub(crate) fn lendable_buffers(&self) -> Buffers {
-        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.scheme {
-            Scheme::Shm => buffers.of_special_memory(),
-            Scheme::Tcp => buffers.of_ordinary_memory(),
-        }
-    }
-
     /// Sends a frame. Returns whether there will be a completion: a short frame has none.
+    ///
+    /// # Errors
+    /// The error returns the frame.
     pub(crate) fn send_frame(
         &self,
-        buf: Buf,
+        frame: Frame,
         peer: FiAddr,
         key: Key,
         slot: u32,
-    ) -> Result<bool, PostError> {
-        // Over tcp, an injected frame may wait in this process, and nothing reports that it is
-        // sent.
-        if buf.len() > self.inject_size || self.scheme == Scheme::Tcp {
-            return self.send(buf, peer, Token::Sent(key, slot)).map(|()| true);
-        }
-        match self.ep.inject(&buf, peer, None) {
-            Ok(()) => Ok(false),
-            Err(errno) => Err(PostError { errno, buf }),
+    ) -> Result<bool, (Errno, Frame)> {
+        match frame {
+            Frame::Pooled(buf) if buf.len() > self.inject_size => {
+                let posted = self.send(buf, peer, Token::Sent(key, slot));
+                let failed = |PostError { errno, buf }| (errno, Frame::Pooled(buf));
+                posted.map(|()| true).map_err(failed)
+            }
+            frame => match self.ep.inject(frame.bytes(), peer, None) {
+                Ok(()) => Ok(false),
+                Err(errno) => Err((errno, frame)),
+            },
         }
     }
 
@@ -279,6 +305,25 @@ impl Port {
     pub(crate) fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.ep.wait_fd().map_err(Error::transport)
     }
+}
+
+/// The requirements of an endpoint.
+fn hints(scheme: Scheme, options: &Options) -> Hints {
+    let caps = Caps::MSG | Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV;
+    let hints = Hints::new()
+        .provider(scheme.provider())
+        .caps(caps | Caps::SOURCE | Caps::SOURCE_ERR);
+    if options.lends {
+        // A publication that is dropped gives its memory back from any thread.
+        return hints;
+    }
+    // SAFETY: one thread at a time uses the objects of the domain. A port belongs to the thread that
+    // opens it until it is inside the lock of a hub, and its methods are called under this lock. Of
+    // the domain's objects, only the domain itself is reachable in another way, through `Buffers`,
+    // which use it for ordinary memory alone: shm and tcp do not have that registered, so that
+    // a pool reads the domain's constant mode and calls nothing else. Without lent messages, no
+    // message refers to the endpoint.
+    unsafe { hints.promise_threading(Threading::Domain) }
 }
 
 /// The number of the announcement whose payload has this tag.

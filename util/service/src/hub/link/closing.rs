@@ -45,8 +45,8 @@ pub(in crate::hub) fn send_close(port: &Port, peer: FiAddr, key: Key, payloads: 
         message.copy_from_slice(text.as_bytes());
         port.send_frame(message.into_frame(&header), peer, key, 0)
     });
-    if let Ok(Err(error)) = sent {
-        log::debug!("the last frame to {peer:?} cannot be sent: {}", error.errno);
+    if let Ok(Err((errno, _))) = sent {
+        log::debug!("the last frame to {peer:?} cannot be sent: {errno}");
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
         close.id = 1;
         let send = |header: Header, payload: &[u8]| {
             let frame = port.message_from(payload).unwrap();
-            let posted = port.send(frame.into_frame(&header), server, Token::Hello);
-            posted.unwrap();
+            let frame = port.pooled(frame.into_frame(&header)).unwrap();
+            port.send(frame, server, Token::Hello).unwrap();
         };
         let mut hello = Header::new(Kind::Hello);
         hello.len = greeting.len() as u64;

@@ -17,10 +17,10 @@ use self::closing::{Closing, send_close};
 use self::lending::Lending;
 use self::posts::{Post, Posted};
 use super::shared::{Cancellation, Shared};
-use crate::machine::{Event, Machine, Payload};
+use crate::machine::{Event, IdMap, Machine, Payload};
 use crate::message::Body;
 use crate::port::{Port, Sends};
-use crate::{End, Error};
+use crate::{End, Error, Message};
 
 /// A request whose response is outstanding, or has not been collected.
 #[derive(Debug)]
@@ -51,8 +51,9 @@ pub(in crate::hub) struct Link {
     lending: Lending,
     /// The number of the last message that was sent.
     pub(in crate::hub) last_sent: u64,
-    pub(in crate::hub) calls: FxHashMap<u64, Call>,
-    /// The requests that the application has taken and not finished.
+    pub(in crate::hub) calls: IdMap<Call>,
+    /// The cancellations of requests that the application has taken and not finished, where a
+    /// handler waits for one.
     pub(in crate::hub) active: FxHashMap<u64, Arc<Cancellation>>,
     /// Tasks that wait until their message is sent.
     pub(in crate::hub) sent_wakers: Vec<Waker>,
@@ -86,7 +87,7 @@ impl Link {
             closing: Closing::default(),
             lending: Lending::default(),
             last_sent: 0,
-            calls: FxHashMap::default(),
+            calls: IdMap::new(),
             active: FxHashMap::default(),
             sent_wakers: Vec::new(),
             room_wakers: Vec::new(),
@@ -135,9 +136,14 @@ impl Link {
         self.bulk_receives.remove(&number);
     }
 
-    /// Reports the machine's events and posts its outputs. Adds the tasks to wake to `woken`.
-    /// An error ends the connection.
-    pub(in crate::hub) fn pump(&mut self, port: &Port, woken: &mut Vec<Waker>) -> Result<(), End> {
+    /// Reports the machine's events and posts its outputs. Adds the tasks to wake to `woken`. `now`
+    /// reads the clock for the deadlines of requests. An error ends the connection.
+    pub(in crate::hub) fn pump(
+        &mut self,
+        port: &Port,
+        woken: &mut Vec<Waker>,
+        now: impl Fn() -> Instant,
+    ) -> Result<(), End> {
         while let Some(event) = self.machine.next_event() {
             self.report(event, woken)?;
         }
@@ -151,7 +157,7 @@ impl Link {
             }
         }
         while self.sends.has_room()
-            && let Some(output) = self.machine.next_output(Instant::now)
+            && let Some(output) = self.machine.next_output(&now)
         {
             if !self.post(Post::new(output, port, &self.lending)?, port)? {
                 break;
@@ -179,6 +185,16 @@ impl Link {
         } else {
             End::Lost(reason)
         }
+    }
+
+    /// # Errors
+    /// [`Error::TooLarge`] for a message beyond the peer's limit.
+    pub(in crate::hub) fn check_length(&self, message: &Message) -> Result<(), Error> {
+        let (len, limit) = (message.len(), self.shared.remote_limit);
+        if len as u64 > limit {
+            return Err(Error::TooLarge { len, limit });
+        }
+        Ok(())
     }
 
     /// Posts; returns whether there was room.
@@ -229,10 +245,7 @@ impl Link {
         match event {
             Event::Response { id, outcome } => {
                 // A request that was dropped has no call, one that has timed out has its outcome.
-                let call = self
-                    .calls
-                    .get_mut(&id)
-                    .filter(|call| call.outcome.is_none());
+                let call = self.calls.get_mut(id).filter(|call| call.outcome.is_none());
                 if let Some(call) = call {
                     let failed = |text: Body| Error::Failed(text.to_text());
                     call.outcome = Some(outcome.map_err(failed));
@@ -277,7 +290,7 @@ impl Link {
         if let Some(watch) = self.watch.take() {
             port.cancel(watch);
         }
-        for call in self.calls.values_mut() {
+        for (_, call) in self.calls.iter_mut() {
             call.outcome
                 .get_or_insert_with(|| Err(Error::Ended(end.clone())));
             woken.extend(call.waker.take());
