@@ -139,6 +139,12 @@ impl Options {
         }
     }
 
+    /// Whether the environment or the program sets a parameter of the providers.
+    pub(crate) fn has_param(&self, name: &str) -> bool {
+        let is_set = self.params.iter().any(|(known, _)| known == name);
+        is_set || std::env::var_os(name).is_some()
+    }
+
     /// The parameters of the providers: those of the environment, and those set here.
     pub(crate) fn provider_params(&self) -> Params {
         let params = self.params.iter();

@@ -1,7 +1,7 @@
 //! The completions of a hub's ports, and what they do to its connections.
 
 use selvedge::owned::{Buf, Completion, Received};
-use selvedge::{Errno, cq};
+use selvedge::{Errno, FiAddr, cq};
 
 use super::state::State;
 use crate::message::{Body, Frame, SmallFrame};
@@ -88,6 +88,8 @@ impl State {
     fn frame(&mut self, ports: &[Port], port: usize, completion: Completion) {
         let Completion { buf, result, .. } = completion;
         let (peer, sender) = match result {
+            // A libfabric reports a peer without an index in this way.
+            Ok(received) if received.src == FiAddr::UNSPEC => (None, None),
             Ok(received) => (Some(received.src), None),
             Err(error) if error.errno == Errno::AddrNotAvail => (None, error.sender()),
             Err(error) => {

@@ -146,15 +146,15 @@ impl Turn<'_> {
     /// Releases the lock if a task is to be woken, or a thread waits for the lock, and takes it
     /// again.
     #[inline]
-    pub(super) fn give_way(self) -> Self {
+    pub(super) fn yield_turn(self) -> Self {
         if self.locked.state.woken.is_empty() && !self.lock.is_contended() {
             return self;
         }
-        self.give_way_to_others()
+        self.yield_contended()
     }
 
     #[cold]
-    fn give_way_to_others(self) -> Self {
+    fn yield_contended(self) -> Self {
         let (lock, parker) = (self.lock, self.parker);
         self.release();
         // A thread that takes the lock again at once could take it before those that wait.

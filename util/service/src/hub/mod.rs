@@ -57,7 +57,7 @@ impl Hub {
     /// [`Error::Address`] for an address that is taken or cannot be used.
     pub(crate) fn listen(addresses: &str, options: &Options) -> Result<Arc<Self>, Error> {
         let addresses = ServiceAddress::parse_list(addresses)?;
-        let open = |local: &ServiceAddress| Port::open(local.scheme, Some(local), options);
+        let open = |local| Port::listen(local, options);
         let ports = addresses.iter().map(open).collect::<Result<_, _>>()?;
         Self::new(Role::Server, options, ports, Attempts::default())
     }
@@ -72,21 +72,19 @@ impl Hub {
         }
         let mut ports: Vec<Port> = Vec::new();
         let mut targets = Vec::new();
-        for ServiceAddress {
-            scheme,
-            address,
-            text,
-        } in addresses
-        {
-            let of_scheme = |port: &Port| port.scheme == scheme;
-            let index = match ports.iter().position(of_scheme) {
+        for remote in addresses {
+            // A libfabric has an endpoint for each address: it opens one that reaches the address.
+            let serves =
+                |port: &Port| port.scheme == remote.scheme && remote.scheme.reports_peers();
+            let index = match ports.iter().position(serves) {
                 Some(index) => index,
                 None => {
-                    ports.push(Port::open(scheme, None, &options)?);
+                    ports.push(Port::connect(&remote, &options)?);
                     ports.len() - 1
                 }
             };
-            targets.push((index, ports[index].insert(&address)?, text));
+            let peer = ports[index].insert(&remote.address)?;
+            targets.push((index, peer, remote.text));
         }
         let nonce = RandomState::new().hash_one(std::process::id());
         let attempts = Attempts::new(targets, nonce, options.connect_timeout);
@@ -116,14 +114,7 @@ impl Hub {
 
     /// The addresses of the ports.
     pub(crate) fn addresses(&self) -> Result<Vec<String>, Error> {
-        let text = |port: &Port| -> Result<String, Error> {
-            let address = port.address()?.to_string();
-            Ok(match port.scheme {
-                Scheme::Shm => address.replacen("fi_shm", "shm", 1),
-                Scheme::Tcp => format!("tcp://{address}"),
-            })
-        };
-        self.with(|access| access.ports.iter().map(text).collect())
+        self.with(|access| access.ports.iter().map(Port::service_address).collect())
     }
 
     /// A message of `len` zeros for a peer at this port.

@@ -28,6 +28,9 @@ const SPENT_MAX: usize = 32;
 /// When a post that found a full queue is tried again, if no completion comes first.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// The number of outstanding sends of all connections for which every transport has room.
+const ROOM_OF_SENDS: u64 = 128;
+
 /// A change that a listener reports besides messages and requests.
 #[derive(Debug)]
 pub(crate) enum Change {
@@ -170,7 +173,9 @@ impl State {
         let indices: Vec<_> = self.links.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.expire_calls(index, now);
+            self.probe(ports, index, now);
             self.pump(ports, index);
+            self.check_reachable(ports, index, now);
         }
         self.attempt(ports, now);
         true
@@ -196,6 +201,28 @@ impl State {
         }
         if let Some(at) = next {
             self.sweep_at(at);
+        }
+    }
+
+    /// Probes a peer whose death the transport does not report.
+    fn probe(&mut self, ports: &[Port], index: usize, now: Instant) {
+        let probe = |link: &mut Link| link.probe(&ports[link.shared.port], now);
+        if let Some(at) = self.links.get_mut(index).and_then(probe) {
+            self.sweep_at(at);
+        }
+    }
+
+    /// Ends the connection to a peer that is not reachable any more. A transport without room for
+    /// sends refuses them to every peer.
+    fn check_reachable(&mut self, ports: &[Port], index: usize, now: Instant) {
+        let is_unreachable = |link: &mut Link| link.is_unreachable(&ports[link.shared.port], now);
+        if !self.links.get_mut(index).is_some_and(is_unreachable) {
+            return;
+        }
+        let sends = self.links.iter().map(|(_, link)| link.outstanding_sends());
+        if sends.sum::<u64>() < ROOM_OF_SENDS {
+            let text = "its transport has refused all messages for some seconds".to_owned();
+            self.end(ports, index, &End::Lost(text));
         }
     }
 
@@ -232,6 +259,7 @@ impl State {
         link.watch(&ports[port])?;
         vacant.insert(link);
         self.peers[port].insert(peer, index);
+        self.probe(ports, index, Instant::now());
         Ok(index)
     }
 

@@ -243,8 +243,16 @@ impl<M: Payload> Machine<M> {
 
     /// Queues a frame of nothing but credit, if the peer may wait for it.
     fn return_credit(&mut self) {
+        if self.receiver.owes_much() {
+            self.probe();
+        }
+    }
+
+    /// Queues a frame of nothing but credit, unless there is a frame in the queue of those that need
+    /// none.
+    pub(crate) fn probe(&mut self) {
         let is_frame = |output: &Output<M>| matches!(output, Output::Frame(..));
-        if self.receiver.owes_much() && !self.outputs.iter().any(is_frame) {
+        if !self.outputs.iter().any(is_frame) {
             let header = Header::new(Kind::Credit);
             self.outputs.push_back(Output::Frame(header, None));
         }

@@ -17,9 +17,6 @@ use selvedge::owned::Buf;
 
 use crate::wire::{HEADER, Header};
 
-/// The alignment of headers and messages, on which values of plain data rely.
-const ALIGN: usize = 32;
-
 /// The bytes of a message, in memory of the connection that it came from or goes to.
 ///
 /// A received message of more than 512 bytes was not copied after the transport stored it. A

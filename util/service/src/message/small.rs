@@ -1,11 +1,12 @@
 //! `SmallFrame`: a short frame in memory of its own.
 
-use super::ALIGN;
 use crate::wire::HEADER;
 
 /// The length of the longest message in memory of its own, in bytes. A longer one is in a buffer of
 /// a pool: a pool costs several atomic exchanges, which take as long as a copy of so many bytes.
 const SMALL_MAX: usize = 512;
+/// The alignment of headers and messages, on which values of plain data rely.
+const ALIGN: usize = 32;
 /// The length of the longest [`SmallFrame`], in bytes.
 pub(crate) const SMALL_FRAME_MAX: usize = HEADER + SMALL_MAX;
 

@@ -85,7 +85,7 @@ impl Memory {
     pub(crate) fn lendable_buffers(&self) -> Buffers {
         match self.scheme {
             Scheme::Shm => self.buffers().of_special_memory(),
-            Scheme::Tcp => self.buffers().of_ordinary_memory(),
+            Scheme::Tcp | Scheme::Ofi => self.buffers().of_ordinary_memory(),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! `Port`: the endpoint of one transport, with its address vector and its memory.
 
-#![expect(unsafe_code, reason = "a promise that replaces the endpoint's locks")]
-
 mod address;
 mod buffers;
+mod discovery;
 mod memory;
 mod sends;
 mod token;
@@ -18,12 +17,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use selvedge::info::Threading;
 use selvedge::owned::{Buf, Completions, Endpoint, Handle, SharedBuf, TryPostError};
-use selvedge::{
-    Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
-};
+use selvedge::{Address, AddressVector, Errno, FiAddr, PeerCredentials, TagMatch, av, cq, wait};
 
+use self::discovery::Side;
 use crate::message::{Frame, SMALL_FRAME_MAX};
 use crate::wire::HEADER;
 use crate::{Error, Message, Options};
@@ -44,6 +41,8 @@ const BULK_TAG: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) scheme: Scheme,
+    /// The name of the provider.
+    provider: String,
     ep: Endpoint,
     av: Arc<dyn AddressVector>,
     memory: Arc<Memory>,
@@ -64,52 +63,53 @@ impl From<TryPostError> for PostError {
 }
 
 impl Port {
-    /// Opens an endpoint at the address `local`, or at one that the provider chooses.
+    /// Opens the endpoint of a server at its address.
+    ///
+    /// # Errors
+    /// [`Error::Address`] with the provider's reason.
+    pub(crate) fn listen(local: &ServiceAddress, options: &Options) -> Result<Self, Error> {
+        Self::open(Side::Listen(local), options)
+    }
+
+    /// Opens the endpoint of a client of the server at an address.
     ///
     /// # Errors
     /// [`Error::Transport`] with the provider's reason.
-    pub(crate) fn open(
-        scheme: Scheme,
-        local: Option<&ServiceAddress>,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        let hints = hints(scheme, options);
-        let registry = selvedge_providers::builtin().with_params(options.provider_params());
-        let infos = registry
-            .infos(&hints)
-            .map_err(|error| opening(scheme, local, &error))?;
-        let mut infos = infos.into_iter();
-        let mut info = infos
-            .next()
-            .ok_or_else(|| Error::Transport(format!("the provider {scheme} has no endpoint")))?;
-        info.src_addr = local.map(|local| local.address.clone());
-        if local.is_some() {
+    pub(crate) fn connect(remote: &ServiceAddress, options: &Options) -> Result<Self, Error> {
+        Self::open(Side::Connect(remote), options)
+    }
+
+    fn open(side: Side<'_>, options: &Options) -> Result<Self, Error> {
+        let ServiceAddress {
+            scheme, provider, ..
+        } = side.address();
+        let mut info = side.discover(options)?;
+        // Each connection of a listener has a receive that reports its end.
+        if matches!(side, Side::Listen(_)) && scheme.reports_peers() {
             info.rx_attr.size = info.rx_attr.size.max(DEPTH);
         }
-        let error = |error| opening(scheme, local, &error);
-        let domain = info.open().map_err(error)?;
-        let av = domain.av(&av::Attr::default()).map_err(error)?;
+        let failed = |error| side.failed(&error);
+        let domain = info.open().map_err(failed)?;
+        let av = domain.av(&av::Attr::default()).map_err(failed)?;
         let mut queue = cq::Attr::default();
         queue.wait_obj = wait::Object::Fd;
         // The hub polls before it waits, for as long as the options say.
         queue.spin_time = Some(Duration::ZERO);
-        let ep = Endpoint::open_waiting(&*domain, &info, Arc::clone(&av), queue).map_err(error)?;
-        // Over tcp, an injected frame may wait in this process, and nothing reports that it is
+        let ep = Endpoint::open_waiting(&*domain, &info, Arc::clone(&av), queue).map_err(failed)?;
+        // Elsewhere, an injected frame may wait in this process, and nothing reports that it is
         // sent.
         let inject_size = match scheme {
             Scheme::Shm => info.tx_attr.inject_size,
-            Scheme::Tcp => 0,
+            Scheme::Tcp | Scheme::Ofi => 0,
         };
         let copies_short_frames = inject_size >= SMALL_FRAME_MAX;
+        let buffers = Buffers::new(domain);
         let port = Self {
-            scheme,
+            scheme: *scheme,
+            provider: provider.clone(),
             ep,
             av,
-            memory: Arc::new(Memory::new(
-                scheme,
-                copies_short_frames,
-                Buffers::new(domain),
-            )),
+            memory: Arc::new(Memory::new(*scheme, copies_short_frames, buffers)),
             inject_size,
         };
         for _ in 0..RECEIVES {
@@ -127,6 +127,22 @@ impl Port {
     pub(crate) fn address(&self) -> Result<Address, Error> {
         let address = self.ep.address();
         address.map_err(|errno| Error::operation("address of the endpoint", errno))
+    }
+
+    /// The address as a program writes it.
+    ///
+    /// # Errors
+    /// As [`Self::address`].
+    pub(crate) fn service_address(&self) -> Result<String, Error> {
+        let address = self.address()?.to_string();
+        Ok(match self.scheme {
+            Scheme::Shm => address.replacen("fi_shm", "shm", 1),
+            Scheme::Tcp => format!("tcp://{address}"),
+            Scheme::Ofi => {
+                let provider = self.provider.trim_end_matches(";ofi");
+                format!("ofi://{address}/{provider}")
+            }
+        })
     }
 
     /// Inserts the address of a peer.
@@ -186,12 +202,16 @@ impl Port {
         posted.map(drop).map_err(failed)
     }
 
-    /// Posts a receive that fails when `peer` ends.
-    pub(crate) fn watch(&self, peer: FiAddr, key: Key) -> Result<Handle, Error> {
+    /// Posts a receive that fails when `peer` ends, if the transport reports that.
+    pub(crate) fn watch(&self, peer: FiAddr, key: Key) -> Result<Option<Handle>, Error> {
+        if !self.scheme.reports_peers() {
+            return Ok(None);
+        }
         let buf = self.memory.take(1)?;
         let context = Token::End(key).context();
         let posted = self.ep.trecv(buf, peer, TagMatch::exact(END_TAG), context);
-        posted.map_err(|error| Error::operation("receive", error.errno))
+        let posted = posted.map_err(|error| Error::operation("receive", error.errno))?;
+        Ok(Some(posted))
     }
 
     /// Posts a receive for the announced payload with this number.
@@ -307,25 +327,6 @@ impl Port {
     }
 }
 
-/// The requirements of an endpoint.
-fn hints(scheme: Scheme, options: &Options) -> Hints {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV;
-    let hints = Hints::new()
-        .provider(scheme.provider())
-        .caps(caps | Caps::SOURCE | Caps::SOURCE_ERR);
-    if options.lends {
-        // A publication that is dropped gives its memory back from any thread.
-        return hints;
-    }
-    // SAFETY: one thread at a time uses the objects of the domain. A port belongs to the thread that
-    // opens it until it is inside the lock of a hub, and its methods are called under this lock. Of
-    // the domain's objects, only the domain itself is reachable in another way, through `Buffers`,
-    // which use it for ordinary memory alone: shm and tcp do not have that registered, so that
-    // a pool reads the domain's constant mode and calls nothing else. Without lent messages, no
-    // message refers to the endpoint.
-    unsafe { hints.promise_threading(Threading::Domain) }
-}
-
 /// The number of the announcement whose payload has this tag.
 pub(crate) const fn bulk_number(tag: u64) -> u64 {
     tag & !BULK_TAG
@@ -333,15 +334,4 @@ pub(crate) const fn bulk_number(tag: u64) -> u64 {
 
 const fn bulk_tag(number: u64) -> u64 {
     BULK_TAG | (number & !(END_TAG | BULK_TAG))
-}
-
-/// The error of opening an endpoint, with the address that the application named.
-fn opening(scheme: Scheme, local: Option<&ServiceAddress>, error: &selvedge::Error) -> Error {
-    match local {
-        Some(local) => Error::Address {
-            address: local.text.clone(),
-            reason: error.to_string(),
-        },
-        None => Error::Transport(format!("an endpoint of {scheme} cannot be opened: {error}")),
-    }
 }

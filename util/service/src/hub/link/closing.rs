@@ -53,7 +53,7 @@ pub(in crate::hub) fn send_close(port: &Port, peer: FiAddr, key: Key, payloads: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::{Scheme, ServiceAddress, Token};
+    use crate::port::{ServiceAddress, Token};
     use crate::wire::Greeting;
     use crate::{Event, Listener, Options};
 
@@ -63,10 +63,10 @@ mod tests {
         let address = format!("shm://closing-{}", std::process::id());
         let listener = Listener::bind(&address).unwrap();
         let options = Options::new();
-        let port = Port::open(Scheme::Shm, None, &options).unwrap();
         let server = ServiceAddress::parse_list(&address).unwrap();
+        let port = Port::connect(&server[0], &options).unwrap();
         let server = port.insert(&server[0].address).unwrap();
-        let greeting = Greeting::encode(options.limits, options.version);
+        let greeting = Greeting::encode(options.limits, options.version, &[]);
         let mut message = Header::new(Kind::Message);
         (message.is_announced, message.len) = (true, 9000);
         let mut close = Header::new(Kind::Close);

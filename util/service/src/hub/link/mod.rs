@@ -3,6 +3,7 @@
 pub(super) mod closing;
 mod lending;
 mod posts;
+mod probing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use selvedge::owned::Handle;
 use self::closing::{Closing, send_close};
 use self::lending::Lending;
 use self::posts::{Post, Posted};
+use self::probing::Probing;
 use super::shared::{Cancellation, Shared};
 use crate::machine::{Event, IdMap, Machine, Payload};
 use crate::message::Body;
@@ -49,6 +51,7 @@ pub(in crate::hub) struct Link {
     unsent: VecDeque<(u64, u64)>,
     closing: Closing,
     lending: Lending,
+    probing: Probing,
     /// The number of the last message that was sent.
     pub(in crate::hub) last_sent: u64,
     pub(in crate::hub) calls: IdMap<Call>,
@@ -86,6 +89,7 @@ impl Link {
             unsent: VecDeque::new(),
             closing: Closing::default(),
             lending: Lending::default(),
+            probing: Probing::default(),
             last_sent: 0,
             calls: IdMap::new(),
             active: FxHashMap::default(),
@@ -108,8 +112,33 @@ impl Link {
 
     /// Posts the receive that fails when the peer ends.
     pub(in crate::hub) fn watch(&mut self, port: &Port) -> Result<(), Error> {
-        self.watch = Some(port.watch(self.peer, self.shared.key)?);
+        self.watch = port.watch(self.peer, self.shared.key)?;
         Ok(())
+    }
+
+    /// Queues a probe of a peer whose death the transport does not report, if it is time. Returns
+    /// when the next one is due.
+    pub(in crate::hub) fn probe(&mut self, port: &Port, now: Instant) -> Option<Instant> {
+        if port.scheme.reports_peers() || !self.is_open() {
+            return None;
+        }
+        let (is_due, next) = self.probing.next(now);
+        if is_due {
+            self.machine.probe();
+        }
+        Some(next)
+    }
+
+    /// Whether the transport has refused everything to this peer for too long, although none of
+    /// this connection's sends is outstanding.
+    pub(in crate::hub) fn is_unreachable(&mut self, port: &Port, now: Instant) -> bool {
+        let is_refused = self.is_blocked() && self.sends.outstanding() == 0;
+        !port.scheme.reports_peers() && self.probing.is_refused_for_long(is_refused, now)
+    }
+
+    /// The number of sends without a completion.
+    pub(in crate::hub) const fn outstanding_sends(&self) -> u64 {
+        self.sends.outstanding()
     }
 
     /// Notes the completion of the send in this slot.

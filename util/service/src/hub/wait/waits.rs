@@ -61,7 +61,7 @@ impl Hub {
             }
             turns = turns.wrapping_add(1);
             if (is_active || !self.spin.is_zero()) && turns % CLOCK_TURNS != 0 {
-                turn = turn.give_way();
+                turn = turn.yield_turn();
                 continue;
             }
             let now = Instant::now();
@@ -72,7 +72,7 @@ impl Hub {
             }
             let has_changed = turn.sweep(now) || is_active;
             if has_changed || now < *spin_until.get_or_insert(now + self.spin) {
-                turn = turn.give_way();
+                turn = turn.yield_turn();
                 continue;
             }
             let settled = turn.settle();
