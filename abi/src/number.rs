@@ -149,6 +149,11 @@ pub mod param {
 }
 
 /// `enum fi_link_state`.
+pub mod bus {
+    pub const UNSPEC: u32 = 0;
+    pub const PCI: u32 = 1;
+}
+
 pub mod link {
     pub const DOWN: u32 = 1;
     pub const UP: u32 = 2;

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 /// The names of all findings, in the order of the report.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "messages",
     "shared memory",
     "rendezvous",
@@ -24,6 +24,7 @@ const NAMES: [&str; 14] = [
     "frequency",
     "processor quota",
     "descriptors",
+    "placement",
     "huge pages",
     "locked memory",
     "/dev/shm",
@@ -133,6 +134,37 @@ fn the_report_has_every_finding_and_agrees_with_the_exit_code() {
     for name in NAMES {
         assert!(text.contains(&format!("  {name}: ")), "{text}");
     }
+}
+
+#[test]
+fn placement_names_the_nodes_of_the_machine_and_of_messages() {
+    let file = std::env::temp_dir().join(format!("doctor-{}.xml", std::process::id()));
+    let all = vec!["0xffffffff"; 32].join(",");
+    // The pages of a machine with one node lie on node 0, wherever the process is said to run.
+    for (here, there, verdict) in [(0, 1000, "good"), (1000, 0, "note")] {
+        let object = |id: u32, cpus: &str| {
+            format!(r#"<object type="NUMANode" os_index="{id}" cpuset="{cpus}" local_memory="1"/>"#)
+        };
+        let (this, other) = (object(here, &all), object(there, "0x0"));
+        std::fs::write(&file, format!("<topology>{this}{other}</topology>")).unwrap();
+        let output = doctor(&["--json"])
+            .env("HWLOC_XMLFILE", &file)
+            .env("HWLOC_THISSYSTEM", "1")
+            .output()
+            .unwrap();
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        let finding = finding(&report, "placement");
+        let found = finding["found"].as_str().unwrap();
+        for part in [
+            format!("node {here} has processors 0-1023"),
+            format!("node {there} has no processors"),
+            format!("this process runs on node {here}; its messages lie on node 0"),
+        ] {
+            assert!(found.contains(&part), "{part}: {finding}");
+        }
+        assert_eq!(finding["verdict"], verdict, "{finding}");
+    }
+    std::fs::remove_file(file).unwrap();
 }
 
 #[test]

@@ -166,7 +166,33 @@ fn write_fabric(text: &mut Fields, fabric: &FabricAttr) {
 }
 
 fn write_nic(text: &mut Fields, nic: &Nic) {
-    text.block("fi_device_attr", |text| text.field("name", &nic.name));
+    text.block("fi_device_attr", |text| {
+        for (name, value) in [
+            ("name", &nic.name),
+            ("device_id", &nic.device_id),
+            ("device_version", &nic.device_version),
+            ("vendor_id", &nic.vendor_id),
+            ("driver", &nic.driver),
+            ("firmware", &nic.firmware),
+        ] {
+            text.field(name, text_or_null(value));
+        }
+    });
+    text.block("fi_bus_attr", |text| match &nic.pci {
+        None => text.field("bus_type", "FI_BUS_UNSPEC"),
+        Some(pci) => {
+            text.field("bus_type", "FI_BUS_PCI");
+            text.block("fi_pci_attr", |text| {
+                text.field("domain_id", pci.domain_id);
+                text.field("bus_id", pci.bus_id);
+                text.field("device_id", pci.device_id);
+                text.field("function_id", pci.function_id);
+            });
+        }
+    });
+    if let Some(node) = nic.numa_node {
+        text.field("numa_node", node);
+    }
     text.block("fi_link_attr", |text| {
         text.field("address", &nic.address);
         text.field("mtu", nic.mtu);
@@ -174,6 +200,10 @@ fn write_nic(text: &mut Fields, nic: &Nic) {
         text.field("state", if nic.up { "FI_LINK_UP" } else { "FI_LINK_DOWN" });
         text.field("network_type", &nic.network_type);
     });
+}
+
+fn text_or_null(text: &str) -> &str {
+    if text.is_empty() { "(null)" } else { text }
 }
 
 fn comp_order_names(order: u64) -> Vec<String> {

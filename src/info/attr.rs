@@ -190,6 +190,20 @@ pub struct FabricAttr {
 pub struct Nic {
     /// Name of the device.
     pub name: String,
+    /// The vendor's number of the device, such as `0x101b`.
+    pub device_id: String,
+    /// Revision of the device.
+    pub device_version: String,
+    /// Number of the vendor, such as `0x15b3`.
+    pub vendor_id: String,
+    /// The driver of the device.
+    pub driver: String,
+    /// Version of the firmware.
+    pub firmware: String,
+    /// The place of the device on the PCI bus.
+    pub pci: Option<PciAddress>,
+    /// The NUMA node near which the device is. libfabric has no member for it.
+    pub numa_node: Option<u32>,
     /// Address of the link.
     pub address: String,
     /// Maximum transfer unit, in bytes.
@@ -200,6 +214,36 @@ pub struct Nic {
     pub up: bool,
     /// Type of the network, such as `Ethernet`.
     pub network_type: String,
+}
+
+/// The place of a device on the PCI bus (`struct fi_pci_attr`).
+#[expect(clippy::exhaustive_structs, reason = "four numbers by definition")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PciAddress {
+    /// Number of the domain.
+    pub domain_id: u16,
+    /// Number of the bus.
+    pub bus_id: u8,
+    /// Number of the device on the bus.
+    pub device_id: u8,
+    /// Number of the function of the device.
+    pub function_id: u8,
+}
+
+impl PciAddress {
+    /// Parses the kernel's form, such as `0000:3b:00.1`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (domain, rest) = text.split_once(':')?;
+        let (bus, rest) = rest.split_once(':')?;
+        let (device, function) = rest.split_once('.')?;
+        let byte = |digits| u8::from_str_radix(digits, 16).ok();
+        Some(Self {
+            domain_id: u16::from_str_radix(domain, 16).ok()?,
+            bus_id: byte(bus)?,
+            device_id: byte(device)?,
+            function_id: byte(function)?,
+        })
+    }
 }
 
 /// A version, as `FI_VERSION(major, minor)`.

@@ -7,7 +7,7 @@ mod origin;
 
 pub use attr::{
     COMP_ORDER_DATA, COMP_ORDER_STRICT, DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic,
-    Progress, Protocol, ResourceMgmt, RxAttr, Threading, TrafficClass, TxAttr, Version,
+    PciAddress, Progress, Protocol, ResourceMgmt, RxAttr, Threading, TrafficClass, TxAttr, Version,
 };
 pub use candidate::{Candidate, Mismatch};
 pub use hints::Hints;

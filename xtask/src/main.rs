@@ -1,11 +1,11 @@
 //! Tasks of the workspace, for example `cargo xtask install --prefix DIR`.
 
 mod asan;
-mod deb;
 mod environment;
 mod fuzz;
 mod install;
 mod nightly;
+mod package;
 mod plant;
 mod publish;
 mod size;
@@ -82,7 +82,8 @@ fn run() -> anyhow::Result<String> {
             tool_prefix: "",
         }
         .run(),
-        "deb" => deb::deb(built.as_deref(), out),
+        "deb" => package::deb(built.as_deref(), out),
+        "wheel" => package::wheel(built.as_deref(), out),
         "install-bmi" => BMI.install(&destination()?, built, symbols),
         "install-cheetah" => CHEETAH.install(&destination()?, built, symbols),
         "asan" => asan::asan(),
@@ -105,6 +106,7 @@ Usage: cargo xtask install --prefix DIR [OPTIONS]
        cargo xtask install-bmi --prefix DIR [OPTIONS]
        cargo xtask install-cheetah --prefix DIR [OPTIONS]
        cargo xtask deb [--built DIR] [--out DIR]
+       cargo xtask wheel [--built DIR] [--out DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -138,10 +140,19 @@ deb
       --built DIR    package from this build directory instead of building
       --out DIR      write the packages to this folder [target/deb]
 
+wheel
+    Builds a Python wheel with the tools, the C library, the shared heap and the providers for
+    another libfabric, for pip. Needs Python 3 with pip; PYTHON names another one. pip downloads
+    the build back end hatchling if this Python lacks it.
+
+      --built DIR    package from this build directory instead of building
+      --out DIR      write the wheel to this folder [target/wheel]
+
 test
     Runs cargo test --workspace with these arguments, and lists the tests skipped because
     of missing requirements. SELVEDGE_TEST_REQUIRES=\"cc libfabric\" turns such a skip
-    into a failure: cc, c++, libfabric, ucx, iceoryx2, mpi, other-mpi, rights, system.
+    into a failure: cc, c++, libfabric, ucx, iceoryx2, mpi, other-mpi, python,
+    rights, system.
 
       --long         run campaigns, sweeps and conformance tests in full, not a sample
 

@@ -28,13 +28,13 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 37_170,
+        ceiling: 37_680,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (8,880, with contestants over four other \
                  libraries) share no code with the test kit, \
                  which would delay their first build; the campaign over the service layer has 585, \
-                 and the examination of MPI launchers (1,600) reads the output of four launchers and \
-                 three libraries.",
+                 the examination of MPI launchers with the start of jobs over Selvedge (2,000) reads \
+                 the output of four launchers and three libraries, and the doctor reports NUMA nodes (90).",
     },
     Part {
         name: "testkit",
@@ -47,20 +47,20 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_950,
+        ceiling: 16_120,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (550 lines), the shared heap, the classes of large messages (110), the \
-                 credentials of peers and telemetry remain; libfabric's shm, the basis of the \
+                 (550 lines), the shared heap, the classes of large messages (170), NUMA \
+                 nodes (100), the credentials of peers and telemetry remain; libfabric's shm, the basis of the \
                  budget, has none of them.",
     },
     Part {
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 16_120,
+        ceiling: 16_430,
         reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
                  key table (530), the yields and brief parks of polling threads (180) and the receives of lent \
-                 messages (40) are shared by all providers.",
+                 messages (40), NUMA nodes (250) and network devices (50) are shared by all providers.",
     },
     Part {
         name: "tcp",
@@ -93,8 +93,9 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_520,
-        reason: "Reads of completion queues learn whether a second poll pays (70 lines).",
+        ceiling: 7_560,
+        reason: "Reads of completion queues learn whether a second poll pays (70 lines), and network interfaces \
+                 are read from C (40).",
     },
     Part {
         name: "service",
@@ -107,7 +108,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_150,
+        ceiling: 28_360,
         reason: "",
     },
 ];

@@ -78,7 +78,14 @@ fn packages(name: &str) -> Vec<PathBuf> {
     ] {
         compile(&format!("{name}.so"), "-shared");
     }
-    for name in ["fi_info", "fi_strerror", "fi_top", "fabtests", "cheetahrun"] {
+    for name in [
+        "fi_info",
+        "fi_strerror",
+        "fi_top",
+        "fabtests",
+        "selvedge-run",
+        "cheetahrun",
+    ] {
         compile(name, "-O1");
     }
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));

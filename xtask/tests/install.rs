@@ -40,7 +40,13 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         for name in ["libfabric.so", "libselvedge_heap_c.so", "libselvedge_fi.so"] {
             fs::write(built.join(name), format!("{round} {name}")).unwrap();
         }
-        for name in ["fi_info", "fi_strerror", "fi_top", "fabtests"] {
+        for name in [
+            "fi_info",
+            "fi_strerror",
+            "fi_top",
+            "fabtests",
+            "selvedge-run",
+        ] {
             write_tool(&built.join(name), &format!("{round} {name}"));
         }
         let output = install(&built, &prefix);

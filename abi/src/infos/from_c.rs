@@ -4,14 +4,14 @@
 
 use std::ffi::c_void;
 
-use selvedge::info::Threading;
+use selvedge::info::{Nic, PciAddress, Threading};
 use selvedge::{AddrFormat, Address, Caps, Info, Mode, Result};
 
 use super::attributes::{Attributes, supported};
 use crate as abi;
 use crate::addr;
-use crate::pointer::{array, prefix};
-use crate::{Abi, Fid};
+use crate::pointer::{array, prefix, required, text};
+use crate::{Abi, Fid, number};
 
 /// An info that was read from C, with the members that [`Info`] lacks.
 #[derive(Debug)]
@@ -55,12 +55,57 @@ pub unsafe fn read(ptr: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     info.domain_attr = unsafe { attributes(head.domain_attr, layout.domain) }?;
     // SAFETY: as above.
     info.fabric_attr = unsafe { attributes(head.fabric_attr, layout.fabric) }?;
+    // SAFETY: as above.
+    info.nic = unsafe { read_nic(head.nic) }?;
     let threading = info.domain_attr.threading;
     Ok(ParsedInfo {
         info,
         threading,
         handle: head.handle,
     })
+}
+
+/// Reads a network interface; `None` for NULL.
+///
+/// # Safety
+/// As [`read`].
+unsafe fn read_nic(ptr: *const abi::Nic) -> Result<Option<Nic>> {
+    // SAFETY: passed on from the caller.
+    let Ok(from) = (unsafe { required(ptr) }) else {
+        return Ok(None);
+    };
+    let owned = |ptr| -> Result<String> {
+        // SAFETY: passed on from the caller.
+        Ok(unsafe { text(ptr) }?.unwrap_or_default().to_owned())
+    };
+    let mut nic = Nic::default();
+    // SAFETY: passed on from the caller.
+    if let Ok(device) = unsafe { required(from.device_attr) } {
+        nic.name = owned(device.name)?;
+        nic.device_id = owned(device.device_id)?;
+        nic.device_version = owned(device.device_version)?;
+        nic.vendor_id = owned(device.vendor_id)?;
+        nic.driver = owned(device.driver)?;
+        nic.firmware = owned(device.firmware)?;
+    }
+    // SAFETY: passed on from the caller.
+    if let Ok(bus) = unsafe { required(from.bus_attr) } {
+        nic.pci = (bus.bus_type == number::bus::PCI).then_some(PciAddress {
+            domain_id: bus.pci.domain_id,
+            bus_id: bus.pci.bus_id,
+            device_id: bus.pci.device_id,
+            function_id: bus.pci.function_id,
+        });
+    }
+    // SAFETY: passed on from the caller.
+    if let Ok(link) = unsafe { required(from.link_attr) } {
+        nic.address = owned(link.address)?;
+        nic.network_type = owned(link.network_type)?;
+        nic.mtu = link.mtu;
+        nic.speed = link.speed as u64;
+        nic.up = link.state == number::link::UP;
+    }
+    Ok(Some(nic))
 }
 
 /// Reads attributes; for NULL, their default values.

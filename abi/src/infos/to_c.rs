@@ -80,9 +80,27 @@ fn copy_address(addr: Option<&Address>) -> Result<(*mut std::ffi::c_void, usize)
 }
 
 fn allocate_nic(nic: &Nic) -> Result<*mut abi::Nic> {
-    let device = allocate_zeroed::<abi::DeviceAttr>()?;
-    // SAFETY: the structure was allocated just now.
-    unsafe { (*device).name = copy_str(&nic.name)? };
+    let device = allocate(abi::DeviceAttr {
+        name: copy_str(&nic.name)?,
+        device_id: copy_str(&nic.device_id)?,
+        device_version: copy_str(&nic.device_version)?,
+        vendor_id: copy_str(&nic.vendor_id)?,
+        driver: copy_str(&nic.driver)?,
+        firmware: copy_str(&nic.firmware)?,
+    })?;
+    let pci = nic.pci.unwrap_or_default();
+    let bus = allocate(abi::BusAttr {
+        bus_type: match nic.pci {
+            Some(_) => number::bus::PCI,
+            None => number::bus::UNSPEC,
+        },
+        pci: abi::PciAttr {
+            domain_id: pci.domain_id,
+            bus_id: pci.bus_id,
+            device_id: pci.device_id,
+            function_id: pci.function_id,
+        },
+    })?;
     let link = allocate(abi::LinkAttr {
         address: copy_str(&nic.address)?,
         mtu: nic.mtu,
@@ -94,5 +112,5 @@ fn allocate_nic(nic: &Nic) -> Result<*mut abi::Nic> {
         },
         network_type: copy_str(&nic.network_type)?,
     })?;
-    allocate(nic_handle(device, ptr::null_mut(), link))
+    allocate(nic_handle(device, bus, link))
 }

@@ -88,6 +88,13 @@ fn exchange() -> anyhow::Result<Duration> {
     Ok(start.elapsed())
 }
 
+/// Calls a function while two endpoints of this process are open that have exchanged a message.
+pub(super) fn while_connected<T>(observe: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let (from, to) = (open()?, open()?);
+    send(&from, &to)?;
+    Ok(observe())
+}
+
 /// Sends a message and receives it.
 fn send(from: &Side, to: &Side) -> anyhow::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(2);

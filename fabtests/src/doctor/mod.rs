@@ -9,6 +9,7 @@ mod environment;
 mod finding;
 mod memory;
 pub mod mpi;
+mod placement;
 mod processes;
 
 use serde::Serialize;
@@ -39,6 +40,7 @@ pub fn examine() -> Diagnosis {
         cores::frequency(),
         environment::quota(),
         endpoint::descriptors(),
+        placement::placement(),
         memory::huge_pages(),
         memory::locked(),
         memory::dev_shm(),

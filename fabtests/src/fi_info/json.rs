@@ -138,6 +138,20 @@ fn fabric(fabric: &FabricAttr) -> Value {
 fn nic(nic: &Nic) -> Value {
     json!({
         "name": nic.name,
+        "device_id": nic.device_id,
+        "device_version": nic.device_version,
+        "vendor_id": nic.vendor_id,
+        "driver": nic.driver,
+        "firmware": nic.firmware,
+        "pci": nic.pci.map(|pci| {
+            json!({
+                "domain_id": pci.domain_id,
+                "bus_id": pci.bus_id,
+                "device_id": pci.device_id,
+                "function_id": pci.function_id,
+            })
+        }),
+        "numa_node": nic.numa_node,
         "address": nic.address,
         "mtu": nic.mtu,
         "speed": nic.speed,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{Candidate, EpType, Mismatch, Nic, Protocol};
+use selvedge::info::{Candidate, EpType, Mismatch, Nic, PciAddress, Protocol};
 use selvedge::param::{Params, Spec};
 use selvedge::{
     AddrFormat, Address, Caps, Fabric, Mode, MrMode, MsgOrder, OpFlags, Provider, Query,
@@ -207,6 +207,9 @@ fn ip_addresses_and_interfaces_are_printed_as_by_libfabric() {
     info.handle = 16;
     let mut nic = Nic::default();
     nic.name = "eth0".into();
+    nic.vendor_id = "0x15b3".into();
+    nic.pci = PciAddress::parse("0000:3b:00.1");
+    nic.numa_node = Some(1);
     nic.up = true;
     info.nic = Some(nic);
     let text = long(&info);
@@ -214,7 +217,11 @@ fn ip_addresses_and_interfaces_are_printed_as_by_libfabric() {
         "    src_addrlen: 16\n    dest_addrlen: 28\n",
         "    src_addr: fi_sockaddr_in://127.0.0.1:5\n    dest_addr: fi_sockaddr_in6://[::1]:6\n",
         "    handle: 0x10\n",
-        "    nic:\n        fi_device_attr:\n            name: eth0\n        fi_link_attr:\n",
+        "    nic:\n        fi_device_attr:\n            name: eth0\n            device_id: (null)\n",
+        "            vendor_id: 0x15b3\n            driver: (null)\n            firmware: (null)\n",
+        "        fi_bus_attr:\n            bus_type: FI_BUS_PCI\n            fi_pci_attr:\n",
+        "                domain_id: 0\n                bus_id: 59\n                device_id: 0\n",
+        "                function_id: 1\n        numa_node: 1\n        fi_link_attr:\n",
         "            state: FI_LINK_UP\n",
     ] {
         assert!(text.contains(part), "{part}{text}");

@@ -7,6 +7,7 @@
 //! | [`barrier`] | memory fences that one thread runs on the processors of others: membarrier(2) |
 //! | [`fork_guard::ForkGuard`] | a check that the calling process made an object, and is no forked child |
 //! | [`presence`] | checks whether addresses are mapped |
+//! | [`numa`] | the NUMA nodes of the machine, and the placement of memory: mbind(2) |
 //! | [`lock::Lock`] | a lock that costs only a test where the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
@@ -36,9 +37,9 @@
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
 //! No code of this package accesses a device, a file or a peer: that is the provider's part. There
-//! are three exceptions: [`ip`] lists the system's interfaces and resolves names, [`telemetry`]
-//! creates a memory file, whose contents a crash writes to a file, and [`presence`] queries the
-//! process's list of mappings.
+//! are four exceptions: [`ip`] lists the system's interfaces and resolves names, [`telemetry`]
+//! creates a memory file, whose contents a crash writes to a file, [`presence`] queries the
+//! process's list of mappings, and [`numa`] reads the kernel's description of the machine.
 
 #![deny(missing_docs)]
 
@@ -64,6 +65,6 @@ pub use endpoint::stored_op::StoredOp;
 pub use endpoint::work::{DeferredOps, HasDeferredOps};
 pub use endpoint::{sep, shell};
 pub use memory::{atomic, copy, mr, segments};
-pub use os::{barrier, close_on_fork, fork_guard, lock, presence, seal};
+pub use os::{barrier, close_on_fork, fork_guard, lock, numa, presence, seal};
 pub use peers::{auth, av, ip};
 pub use telemetry::rate_limit;

@@ -35,13 +35,15 @@ pub enum Need {
     Mpi,
     /// Another MPI library, which the test names.
     OtherMpi,
+    /// Python 3, with pip and the build back end hatchling.
+    Python,
     /// The permission to create namespaces, users, control groups or mounts.
     Rights,
     /// A feature of the kernel or of the hardware.
     System,
 }
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 10] = [
     Need::Cc,
     Need::Cxx,
     Need::Libfabric,
@@ -49,6 +51,7 @@ const NEEDS: [Need; 9] = [
     Need::Iceoryx2,
     Need::Mpi,
     Need::OtherMpi,
+    Need::Python,
     Need::Rights,
     Need::System,
 ];
@@ -64,6 +67,7 @@ impl Need {
             Self::Iceoryx2 => "iceoryx2",
             Self::Mpi => "mpi",
             Self::OtherMpi => "other-mpi",
+            Self::Python => "python",
             Self::Rights => "rights",
             Self::System => "system",
         }

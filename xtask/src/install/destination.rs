@@ -93,7 +93,7 @@ impl Destination {
 }
 
 /// Copies a folder with the folders in it.
-fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {

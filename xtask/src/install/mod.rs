@@ -20,8 +20,8 @@ use crate::environment::workspace;
 pub(crate) use binary::Symbols;
 use build::build;
 pub(crate) use c_library::{BMI, CHEETAH};
-pub(crate) use destination::Destination;
 use destination::replace;
+pub(crate) use destination::{Destination, copy_folder};
 
 /// Options of the task.
 #[derive(Debug)]
@@ -43,11 +43,12 @@ const PROVIDERS: [&str; 2] = ["libselvedge_shm-fi.so", "libselvedge_tcp-fi.so"];
 /// The shared heap for `LD_PRELOAD`.
 const HEAP: &str = "libselvedge_heap.so";
 /// The tools, and whether libfabric has a tool of the same name.
-const TOOLS: [(&str, bool); 4] = [
+const TOOLS: [(&str, bool); 5] = [
     ("fi_info", true),
     ("fi_strerror", true),
     ("fi_top", false),
     ("fabtests", false),
+    ("selvedge-run", false),
 ];
 /// The folder of the headers, in the workspace.
 const HEADERS: &str = "util/capi/fabric/include";

@@ -262,9 +262,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        if let [_] = self.children[..] {
-            self.wait_for_launcher();
-        }
+        self.wait_for_exit();
         for child in &mut self.children {
             // The child may have exited already.
             let _ = child.kill();
@@ -307,7 +305,12 @@ impl Member {
         })
     }
 
+    /// Keeps a line that the process has printed for an error message. Prints it as well if the
+    /// user asks for the log.
     fn keep_line(&mut self, line: String) {
+        if std::env::var_os("FI_LOG_LEVEL").is_some() {
+            eprintln!("{}: {line}", self.name);
+        }
         if self.printed.len() == KEPT_LINES {
             self.printed.pop_front();
         }

@@ -15,6 +15,7 @@ use super::launcher::{Launcher, ROOT_ENVIRONMENT};
 use super::loader;
 use super::rank::RankReport;
 use super::route::Route;
+use super::selection::{Family, Selection};
 
 /// A finished run.
 #[derive(Debug)]
@@ -98,6 +99,28 @@ impl Attempt {
     /// Returns whether the ranks have run to their end.
     pub(super) fn is_success(&self) -> bool {
         self.output.is_success() && self.initialised().is_some()
+    }
+
+    /// Returns what the ranks selected, if that is the provider of `route` out of its file.
+    ///
+    /// # Errors
+    /// The reason why the ranks did not run, or what they use instead.
+    pub(super) fn selection_of(&self, route: &Route) -> Result<Selection, String> {
+        let Some(rank) = self.initialised().filter(|_| self.is_success()) else {
+            return Err(format!("two ranks fail: {}", self.failure()));
+        };
+        let family = Family::of(&rank.library_version);
+        let selection = Selection::read(family, &self.output.text, rank);
+        let provider = selection.provider.as_deref();
+        if provider == Some(route.provider) && rank.files.contains(&route.mapped_file()) {
+            return Ok(selection);
+        }
+        let provider = provider.unwrap_or("no provider");
+        let mut reason = format!("two ranks use {}, and {provider}", selection.transport);
+        if !selection.reasons.is_empty() {
+            reason += &format!("; {}", selection.reasons.join(" | "));
+        }
+        Err(reason)
     }
 
     /// Describes a failed run: the error of a rank, or the last lines that the launcher printed.

@@ -4,7 +4,7 @@ use super::attempt::Attempt;
 use super::launcher::{Kind, Launcher};
 use super::rank::RankReport;
 use super::route::Route;
-use super::selection::{Family, Selection};
+use super::selection::Selection;
 use crate::doctor::finding::{Finding, Severity};
 
 const NO_RANKS: &str = "no MPI program can be started with it";
@@ -227,37 +227,23 @@ pub(super) fn not_installed() -> Finding {
 /// A line for Selvedge, and the result of running it.
 pub(super) fn route(
     launcher: &Launcher,
-    family: Family,
     route: &Route,
     attempt: anyhow::Result<Attempt>,
 ) -> Finding {
     let line = route.line(launcher);
-    let failed = |found: String| {
-        let meaning = "this route does not work as it is";
-        Finding::new(route.name, Severity::Note, found, meaning).prove(format!("tried: {line}"))
+    let result = attempt.map_err(|error| format!("{error:#}"));
+    let result = result.and_then(|attempt| Ok((attempt.selection_of(route)?, attempt)));
+    let (selection, attempt) = match result {
+        Ok(found) => found,
+        Err(reason) => {
+            let meaning = "this route does not work as it is";
+            return Finding::new(route.name, Severity::Note, reason, meaning)
+                .prove(format!("tried: {line}"));
+        }
     };
-    let attempt = match attempt {
-        Ok(attempt) => attempt,
-        Err(error) => return failed(format!("{error:#}")),
-    };
-    let Some(rank) = attempt.initialised().filter(|_| attempt.is_success()) else {
-        return failed(format!("two ranks fail: {}", attempt.failure()));
-    };
-    let selection = Selection::read(family, &attempt.output.text, rank);
-    let provider = selection.provider.as_deref();
-    let file = route
-        .file
-        .canonicalize()
-        .unwrap_or_else(|_| route.file.clone());
-    if provider != Some(route.provider) || !rank.files.contains(&file) {
-        let provider = provider.unwrap_or("no provider");
-        let reasons = selection.reasons.join(" | ");
-        return failed(format!(
-            "two ranks use {}, and {provider}; {reasons}",
-            selection.transport
-        ));
-    }
-    let libfabric = rank.libfabric.as_ref();
+    let libfabric = attempt
+        .initialised()
+        .and_then(|rank| rank.libfabric.as_ref());
     let version = libfabric.map(|it| format!("{} {}", it.path.display(), it.version));
     let found = format!(
         "two ranks selected {}, with {}",
@@ -267,7 +253,7 @@ pub(super) fn route(
     let evidence = format!(
         "run here: {} | {} is mapped",
         selection.evidence.join(" | "),
-        file.display()
+        route.mapped_file().display()
     );
     Finding::good(route.name, found, "messages go over Selvedge")
         .prove(evidence)

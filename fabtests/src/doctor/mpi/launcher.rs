@@ -114,8 +114,7 @@ impl Launcher {
         found.with_context(|| {
             let folders: Vec<_> = folders.iter().map(|it| it.display().to_string()).collect();
             format!(
-                "no MPI library ({}) lies in {}: name an MPI program with --program, whose library \
-                 is then examined",
+                "no MPI library ({}) lies in {}",
                 names.join(", "),
                 folders.join(", ")
             )

@@ -9,6 +9,7 @@ mod attempt;
 mod command;
 mod components;
 mod findings;
+mod job;
 mod launcher;
 mod loader;
 mod rank;
@@ -27,7 +28,9 @@ use self::route::{Installed, Route};
 use self::selection::{Family, Selection};
 use super::finding::{Finding, Severity};
 
+pub use job::{Job, Plan, variables};
 pub use rank::{RankArgs, run_rank};
+pub use route::{MpiProvider, RouteKind};
 
 /// The findings about a launcher.
 #[derive(Debug, Default, Serialize)]
@@ -70,7 +73,9 @@ pub fn examine(question: Question<'_>) -> MpiDiagnosis {
     diagnosis.findings.push(findings::launcher(&launcher));
     let library = match question.program {
         Some(program) => library_of(program),
-        None => launcher.library(),
+        None => launcher
+            .library()
+            .context("name an MPI program with --program, whose library is then examined"),
     };
     let attempt = library.and_then(|library| Attempt::run(&launcher, &library, &Route::default()));
     let attempt = match attempt {
@@ -132,14 +137,14 @@ impl MpiDiagnosis {
         if self.findings.iter().any(is_without_libfabric) {
             return;
         }
-        let routes = Route::all(launcher, family, installed);
+        let routes = Route::all(launcher.kind, family, installed);
         if routes.is_empty() {
             self.findings.push(findings::not_installed());
         }
         for route in &routes {
             let attempt = Attempt::run(launcher, library, route);
             self.findings
-                .push(findings::route(launcher, family, route, attempt));
+                .push(findings::route(launcher, route, attempt));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error, FiAddr};
+use selvedge_kit::numa::NodeId;
 
 use crate::connect::packet::Hello;
 use crate::peers::copy_selector::CopySelector;
@@ -29,6 +30,8 @@ use crate::transfers::protocol_selector::RecentSources;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) region: Region,
+    /// The NUMA node that was requested for this memory.
+    pub(crate) node: Option<NodeId>,
     pub(crate) tx: Sender,
     pool: InjectPool,
     /// The position of the inject pool when each command slot was committed, by slot.
@@ -70,16 +73,24 @@ pub(crate) struct Inbox {
 }
 
 impl Outbox {
-    /// Creates the outbox to the peer called `name`, which has index `addr` in the address vector.
-    pub(crate) fn create(name: &Name, addr: FiAddr, config: &Config) -> Result<Self, Error> {
-        let region = Region::create(&Attr {
+    /// Creates the outbox to the peer called `name`, which has index `addr` in the address vector,
+    /// on a NUMA node if one is given and has free pages.
+    pub(crate) fn create(
+        node: Option<NodeId>,
+        name: &Name,
+        addr: FiAddr,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let attr = Attr {
             sizes: config.region,
             peer: name.as_str(),
-        })?;
+        };
+        let region = Region::create_on(node, &attr)?;
         region.set_peer_index(addr.0);
         let mut tx = region.cmd_sender();
         tx.reserve_slots(config.reserved_slots());
         Ok(Self {
+            node,
             tx,
             pool: region.inject_pool(),
             marks: vec![0; config.region.cmd_count].into(),
@@ -94,6 +105,14 @@ impl Outbox {
             copy_selector: CopySelector::default(),
             region,
         })
+    }
+
+    /// Moves the memory to a NUMA node, before the peer maps it.
+    pub(crate) fn move_to(&mut self, node: NodeId) {
+        if self.node != Some(node) {
+            self.region.move_to(node);
+            self.node = Some(node);
+        }
     }
 
     /// Whether all bytes of an operation have been copied into segments.

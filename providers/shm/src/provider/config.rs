@@ -9,6 +9,7 @@ use selvedge::{Error, OpFlags};
 use selvedge_kit::rate_limit;
 use selvedge_kit::wait::{PollPolicy, SPIN};
 
+use crate::provider::placement::Placement;
 use crate::smr::Sizes;
 use crate::transfers::MAX_OPS;
 use crate::transfers::cmd::INLINE_MAX;
@@ -141,6 +142,12 @@ pub(crate) static PARAMS: &[Spec] = &[
         true,
         "a program that polls in vain yields the processor to threads that want it",
     ),
+    Spec::choice(
+        "FI_SHM_NUMA",
+        "receiver",
+        Placement::NAMES,
+        "NUMA node of messages on their way: the receiver's, the sender's, or the kernel's choice",
+    ),
 ];
 
 /// The protocol for large messages.
@@ -181,6 +188,7 @@ pub(crate) struct Config {
     pub(crate) unauthenticated_max: usize,
     pub(crate) hello_timeout: Duration,
     pub(crate) poll_policy: PollPolicy,
+    pub(crate) placement: Placement,
 }
 
 /// The maximum number of outstanding responses to a peer; the region has room for as many.
@@ -231,6 +239,7 @@ impl Config {
                 params.time("FI_SHM_SPIN_TIME")?,
                 params.flag("FI_SHM_YIELD")?,
             ),
+            placement: Placement::parse(&params.text("FI_SHM_NUMA")?),
         })
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod av;
 pub(crate) mod config;
 pub(crate) mod domain;
+pub(crate) mod placement;
 pub(crate) mod reach;
 pub(crate) mod setup;
 pub(crate) mod shared;

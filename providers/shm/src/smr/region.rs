@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use selvedge::{Errno, Error};
 use selvedge_kit::barrier::{self, Scope};
+use selvedge_kit::numa::NodeId;
 
 use super::layout::{
     COLL_COUNT, HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, UNSPEC, VERSION, word,
@@ -62,6 +63,11 @@ impl Region {
     /// [`Errno::Inval`] for sizes outside the limits; [`Errno::NameTooLong`] for a name that is too
     /// long; the system's error when memory is short.
     pub fn create(attr: &Attr<'_>) -> Result<Self, Error> {
+        Self::create_on(None, attr)
+    }
+
+    /// As [`Self::create`], with memory on a NUMA node if the node has free pages.
+    pub(crate) fn create_on(node: Option<NodeId>, attr: &Attr<'_>) -> Result<Self, Error> {
         let sizes = attr.sizes;
         let name = attr.peer;
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
@@ -76,7 +82,7 @@ impl Region {
                 format!("the peer name {name:?} has more than {NAME_MAX} bytes"),
             ));
         }
-        let memory = Memory::create(sizes.total(), Writers::Owner)?;
+        let memory = Memory::create_on(node, sizes.total(), Writers::Owner)?;
         memory.mapping().exclude_from_fork();
         let header = Words::new(memory.mapping().clone(), 0, HEADER_SIZE / 8);
         let region = Self {
@@ -129,6 +135,11 @@ impl Region {
     /// Returns the sizes with which the region was created.
     pub fn sizes(&self) -> Sizes {
         self.sizes
+    }
+
+    /// Moves the memory to a NUMA node, before the peer maps it.
+    pub(crate) fn move_to(&self, node: NodeId) {
+        self.memory.move_to(node);
     }
 
     /// Returns the descriptor to send to the peer.

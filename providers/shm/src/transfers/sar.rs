@@ -178,7 +178,7 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
             count: config.segment_count,
             size: config.segment_size,
         };
-        out.unannounced = Some(BounceSender::create(shape)?);
+        out.unannounced = Some(BounceSender::create(out.node, shape)?);
     }
     match announce_bounce(peer) {
         Ok(()) | Err(ConnectError::Busy(_)) => Ok(()),

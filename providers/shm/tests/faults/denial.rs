@@ -27,6 +27,7 @@ pub(crate) fn deny(call: &str, errno: i32) {
         "recvmsg" => libc::SYS_recvmsg,
         "fcntl" => libc::SYS_fcntl,
         "membarrier" => libc::SYS_membarrier,
+        "mbind" => libc::SYS_mbind,
         "pidfd_open" => libc::SYS_pidfd_open,
         _ => panic!("unknown system call {call}"),
     };

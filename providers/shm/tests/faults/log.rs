@@ -12,9 +12,9 @@ use crate::endpoint::{Kind, NumberedEndpoint};
 use crate::process::{PeerProcess, alone};
 
 /// A logger that keeps every line of this process.
-struct KeptLines(Mutex<Vec<String>>);
+pub(crate) struct KeptLines(Mutex<Vec<String>>);
 
-static LINES: KeptLines = KeptLines(Mutex::new(Vec::new()));
+pub(crate) static LINES: KeptLines = KeptLines(Mutex::new(Vec::new()));
 
 impl Log for KeptLines {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -30,13 +30,19 @@ impl Log for KeptLines {
 }
 
 impl KeptLines {
-    fn install() {
+    pub(crate) fn install() {
         log::set_logger(&LINES).unwrap();
         log::set_max_level(LevelFilter::Debug);
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of lines that start with `begin`.
+    pub(crate) fn count(&self, begin: &str) -> usize {
+        let lines = self.kept();
+        lines.iter().filter(|line| line.starts_with(begin)).count()
     }
 
     /// Whether a line starts with `begin` and ends with `end`.

@@ -22,6 +22,7 @@ mod namespaces;
 mod parking;
 mod peer_failure;
 mod peer_process;
+mod placement;
 mod process;
 mod shortage;
 mod special;

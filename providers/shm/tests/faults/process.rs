@@ -39,6 +39,11 @@ impl Watchdog {
 /// Runs a test in a separate process, whose descriptors, mappings and limits are not shared with
 /// other tests. A test calls this function once, and passes its body.
 pub(crate) fn alone(test: impl FnOnce()) {
+    alone_with(&[], test);
+}
+
+/// As [`alone`], with these environment variables.
+pub(crate) fn alone_with(environment: &[(&str, &str)], test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         let _watchdog = Watchdog::new();
         return test();
@@ -46,6 +51,7 @@ pub(crate) fn alone(test: impl FnOnce()) {
     let name = std::thread::current().name().unwrap().to_owned();
     let output = test_binary_command(&[&name, "--exact"])
         .env(ALONE, "1")
+        .envs(environment.iter().copied())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -20,7 +20,7 @@ enum CopyOrder {
 }
 
 fn attached_bounce_memory() -> (BounceSender, BounceReceiver) {
-    let sender = BounceSender::create(SHAPE).unwrap();
+    let sender = BounceSender::create(None, SHAPE).unwrap();
     let fd = sender.memory().fd().try_clone_to_owned().unwrap();
     let receiver = BounceReceiver::attach(fd, SHAPE).unwrap();
     (sender, receiver)

@@ -9,6 +9,7 @@ mod common;
 mod completions;
 mod contexts;
 mod counters;
+mod counts;
 mod fences;
 mod flow;
 mod huge;

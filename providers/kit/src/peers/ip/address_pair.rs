@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use selvedge::{AddrFormat, Address, Caps, Errno, Error, Info, InfoFlags, Query, Result};
 
 use super::interface::Interface;
+use super::nic;
 use super::resolve::{parse_addr, resolve, source_for};
 
 /// The source and destination address of one result of a query.
@@ -16,7 +17,8 @@ pub struct AddressPair<'a> {
 }
 
 impl AddressPair<'_> {
-    /// Writes the addresses and the names of domain and fabric into a result.
+    /// Writes the addresses, the names of domain and fabric, and the network interface into a
+    /// result.
     pub fn fill(&self, info: &mut Info) {
         info.src_addr = self.src.map(Address::Ip);
         info.dest_addr = self.dest.map(Address::Ip);
@@ -27,6 +29,7 @@ impl AddressPair<'_> {
         if let Some(interface) = self.interface {
             info.domain_attr.name.clone_from(&interface.name);
             info.fabric_attr.name.clone_from(&interface.network);
+            info.nic = nic::describe(interface);
             if interface.is_loopback {
                 let make_local = |caps: &mut Caps| caps.remove(Caps::REMOTE_COMM);
                 make_local(&mut info.caps);

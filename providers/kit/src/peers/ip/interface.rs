@@ -20,7 +20,7 @@ pub struct Interface {
     /// Whether the interface reaches this host only.
     pub is_loopback: bool,
     /// The speed in megabits per second; 0 where the system reports none.
-    speed: u64,
+    pub(super) speed: u64,
 }
 
 /// Lists every address of the interfaces that are up. With `only`, lists the addresses of that

@@ -3,6 +3,7 @@
 mod address_pair;
 mod av;
 pub mod interface;
+mod nic;
 pub mod resolve;
 
 pub use address_pair::{AddressPair, address_pairs, requested_address};

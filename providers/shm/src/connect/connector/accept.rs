@@ -160,7 +160,7 @@ impl Connector<'_> {
         received: ReceivedHello,
     ) -> Result<(Hello, Inbox), Error> {
         let (hello, inbox) = attach(received)?;
-        self.ensure_outbox(index)?;
+        self.ensure_outbox(index, Some(connection))?;
         self.control.watch_connection(connection, index)?;
         match self.send_hello(index, connection) {
             Ok(()) => {}

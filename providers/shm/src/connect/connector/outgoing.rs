@@ -51,7 +51,7 @@ impl Connector<'_> {
             // An earlier incarnation has left more commands than there is room for.
             Err(_) if self.is_draining(index) => Err(Errno::NotConn),
             Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => {
-                self.ensure_outbox(index).map_err(|e| log_error(&e))?;
+                self.ensure_outbox(index, None).map_err(|e| log_error(&e))?;
                 let deadline = Instant::now() + self.setup.config.peer_timeout;
                 let peer = &mut self.peers[index];
                 peer.state = PeerState::Waiting { deadline };
@@ -139,7 +139,7 @@ impl Connector<'_> {
             proof,
             ..
         } = next;
-        self.ensure_outbox(index)?;
+        self.ensure_outbox(index, Some(&connection))?;
         self.control.watch_connection(&mut connection, index)?;
         match (self.send_hello(index, &connection), proof) {
             // The peer has closed the connection between its proof and this hello.
@@ -191,11 +191,22 @@ impl Connector<'_> {
         matches!(self.peers[index].state, PeerState::Draining { .. })
     }
 
-    pub(super) fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {
+    /// Ensures that the peer has an outbox, on the NUMA node that `FI_SHM_NUMA` selects. An outbox
+    /// that was created before there was a connection is moved there.
+    pub(super) fn ensure_outbox(
+        &mut self,
+        index: usize,
+        connection: Option<&Connection>,
+    ) -> Result<(), Error> {
+        let peer_pid = || connection.map_or(0, Connection::peer_pid);
+        let node = self.setup.config.placement.node(peer_pid);
         let peer = &mut self.peers[index];
+        if let (Some(out), Some(node)) = (&mut peer.out, node) {
+            out.move_to(node);
+        }
         if peer.out.is_none() {
             let addr = peer.fi_addr(&self.setup.av);
-            let out = Outbox::create(&peer.name, addr, &self.setup.config)?;
+            let out = Outbox::create(node, &peer.name, addr, &self.setup.config)?;
             if self.setup.ep.counts_remote_access() {
                 out.region.request_notifications();
             }

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -18,6 +18,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use selvedge::{Errno, Error};
 use selvedge_kit::fork_guard::ForkGuard;
+use selvedge_kit::numa::{NodeId, Pages, prefer_node};
 use selvedge_kit::seal::{future_write, seal};
 
 pub use selvedge_kit::seal::Writers;
@@ -119,6 +120,22 @@ impl Mapping {
         self.memory.advise(advice)
     }
 
+    /// Asks for pages on a NUMA node. If the kernel refuses, the pages lie where it places them. The
+    /// first refusal of the process is logged.
+    fn prefer_node(&self, node: NodeId, pages: Pages) {
+        static REFUSED: Once = Once::new();
+        let first = self.address_of(0, 0);
+        if let Err(cause) = prefer_node(first, self.len(), node, pages) {
+            REFUSED.call_once(|| {
+                log::warn!(
+                    target: "selvedge::shm::mr",
+                    "shared memory is not placed on NUMA node {node}: mbind fails: {cause}; the \
+                     kernel chooses the node: permit mbind(2) and this node, or set FI_SHM_NUMA=off"
+                );
+            });
+        }
+    }
+
     /// Whether this process may write.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
@@ -173,12 +190,26 @@ impl Memory {
     /// # Errors
     /// The system's error when memory or descriptors are short; nothing is allocated then.
     pub fn create(len: usize, writers: Writers) -> Result<Self, Error> {
+        Self::create_on(None, len, writers)
+    }
+
+    /// As [`Self::create`], with pages on a NUMA node if the node has free ones.
+    pub(crate) fn create_on(
+        node: Option<NodeId>,
+        len: usize,
+        writers: Writers,
+    ) -> Result<Self, Error> {
         let action = || format!("shared memory of {len} bytes");
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create("selvedge", flags).map_err(|e| failed(action(), e))?;
-        fallocate(&fd, FallocateFlags::empty(), 0, len as i64).map_err(|e| failed(action(), e))?;
         let file = File::from(fd);
+        // The file gets its pages last, on the node that is requested before.
         let mapping = Mapping::writable(&file, len)?;
+        if let Some(node) = node {
+            mapping.prefer_node(node, Pages::Later);
+        }
+        fallocate(&file, FallocateFlags::empty(), 0, len as i64)
+            .map_err(|e| failed(action(), e))?;
         seal(&file, len, writers).map_err(|e| failed(action(), e))?;
         Ok(Self { file, mapping })
     }
@@ -186,6 +217,14 @@ impl Memory {
     /// Returns the descriptor to send to a peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Moves the pages to a NUMA node, before a peer maps them.
+    pub(crate) fn move_to(&self, node: NodeId) {
+        // The kernel moves the pages that this process has accessed through the mapping. Before
+        // Linux 5.14 the call fails, and pages that were not written yet stay.
+        let _ = self.mapping.advise(Advice::PopulateWrite);
+        self.mapping.prefer_node(node, Pages::Existing);
     }
 
     /// Returns the mapping of the memory.

@@ -13,7 +13,7 @@
 //! use selvedge_shm::smr::bounce::{BounceReceiver, BounceSender, Shape};
 //!
 //! let shape = Shape { count: 2, size: 4096 };
-//! let mut sender = BounceSender::create(shape)?;
+//! let mut sender = BounceSender::create(None, shape)?;
 //! let fd = sender.memory().fd().try_clone_to_owned().expect("a spare descriptor");
 //! let mut receiver = BounceReceiver::attach(fd, shape)?;
 //!
@@ -31,6 +31,7 @@
 use std::os::fd::OwnedFd;
 
 use selvedge::Error;
+use selvedge_kit::numa::NodeId;
 
 use crate::smr::memory::bytes::Bytes;
 use crate::smr::memory::mapping::{Memory, Writers, map_peer_memory};
@@ -102,12 +103,13 @@ impl Shape {
 }
 
 impl BounceSender {
-    /// Creates bounce memory with all segments free.
+    /// Creates bounce memory with all segments free, on a NUMA node if one is given and has free
+    /// pages.
     ///
     /// # Errors
     /// The system's error when memory is short.
-    pub fn create(shape: Shape) -> Result<Self, Error> {
-        let memory = Memory::create(shape.total(), Writers::Owner)?;
+    pub fn create(node: Option<NodeId>, shape: Shape) -> Result<Self, Error> {
+        let memory = Memory::create_on(node, shape.total(), Writers::Owner)?;
         memory.mapping().exclude_from_fork();
         let mapping = memory.mapping();
         Ok(Self {
@@ -254,7 +256,7 @@ mod tests {
     const SHAPE: Shape = Shape { count: 3, size: 64 };
 
     fn memory() -> (BounceSender, BounceReceiver) {
-        let sender = BounceSender::create(SHAPE).unwrap();
+        let sender = BounceSender::create(None, SHAPE).unwrap();
         let fd = sender.memory().fd().try_clone_to_owned().unwrap();
         (sender, BounceReceiver::attach(fd, SHAPE).unwrap())
     }

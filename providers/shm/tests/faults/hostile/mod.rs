@@ -265,7 +265,7 @@ impl HostilePeer {
                 count: 16,
                 size: 4096,
             };
-            let bounce = BounceSender::create(shape).unwrap();
+            let bounce = BounceSender::create(None, shape).unwrap();
             let mut packet = packet(BOUNCE);
             packet.extend(16_u32.to_le_bytes());
             packet.extend(4096_u32.to_le_bytes());

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "data of C")]
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use selvedge::info::{EpType, Progress, Protocol, Threading, Version};
 use selvedge::{
@@ -10,7 +10,7 @@ use selvedge::{
 };
 use selvedge_abi as abi;
 use selvedge_abi::number::kind;
-use selvedge_abi::{Abi, Fid, number};
+use selvedge_abi::{Abi, Fid};
 
 use crate::info;
 use crate::pointer::{prefix, required};
@@ -100,8 +100,6 @@ unsafe fn info_text(info: *const abi::Info) -> Result<String> {
     let parsed = unsafe { info::read(info, layout) }?;
     let mut printed = parsed.info;
     printed.handle = parsed.handle.addr() as u64;
-    // SAFETY: passed on from the caller.
-    printed.nic = unsafe { nic(info) };
     Ok(text::info(&printed))
 }
 
@@ -125,33 +123,6 @@ unsafe fn layout_of(info: *const abi::Info) -> Abi {
         }
         Err(_) => Abi::V3,
     }
-}
-
-/// The printed members of an info's network interface.
-///
-/// # Safety
-/// As [`info_text`].
-unsafe fn nic(text_ptr: *const abi::Info) -> Option<selvedge::info::Nic> {
-    // SAFETY: passed on from the caller.
-    let nic = unsafe { required(text_ptr) }.ok()?.nic;
-    // SAFETY: passed on from the caller.
-    let nic = unsafe { required(nic) }.ok()?;
-    let mut printed = selvedge::info::Nic::default();
-    // SAFETY: passed on from the caller.
-    let name = |text_ptr: *const c_char| unsafe { crate::pointer::text(text_ptr) }.ok().flatten();
-    // SAFETY: passed on from the caller.
-    if let Ok(device) = unsafe { required(nic.device_attr) } {
-        printed.name = name(device.name).unwrap_or_default().to_owned();
-    }
-    // SAFETY: passed on from the caller.
-    if let Ok(link) = unsafe { required(nic.link_attr) } {
-        printed.address = name(link.address).unwrap_or_default().to_owned();
-        printed.network_type = name(link.network_type).unwrap_or_default().to_owned();
-        printed.mtu = link.mtu;
-        printed.speed = link.speed as u64;
-        printed.up = link.state == number::link::UP;
-    }
-    Some(printed)
 }
 
 /// Formats one attribute structure, which is read as the only part of an info.

@@ -1,46 +1,20 @@
 //! Runs `fabtests doctor --mpi`: with the system's Open MPI as it is, with Selvedge's library and
-//! with its plugins, with programs that are no launchers, and with MPICH where there is one.
+//! with its plugins, with programs that are no launchers, and with MPICH where there is one. Runs
+//! jobs with `selvedge-run`, which selects a route of the doctor's.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod installed;
+mod jobs;
+
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
-/// The libraries as they are installed: `libfabric.so.1`, the heap, and the plugins.
-fn libraries() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-mpi");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(folder.join("libfabric")).unwrap();
-        let files = [
-            ("libfabric.so.1", "libfabric.so"),
-            ("libselvedge_heap.so", "libselvedge_heap_c.so"),
-            ("libfabric/libselvedge_shm-fi.so", "libselvedge_fi.so"),
-            ("libfabric/libselvedge_tcp-fi.so", "libselvedge_fi.so"),
-        ];
-        for (name, built) in files {
-            // Two names of one file are one library for the loader, which would load one provider.
-            fs::copy(built_library(built), folder.join(name)).unwrap();
-        }
-        folder.canonicalize().unwrap()
-    })
-}
-
-fn built_library(name: &str) -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let folder = program.parent().unwrap();
-    let folders = [folder, folder.parent().unwrap()];
-    let mut files = folders.into_iter().map(|folder| folder.join(name));
-    let found = files.find(|file| file.exists());
-    found.expect("the library is built with the tests")
-}
+use installed::{has_open_mpi, libraries, write_program};
 
 /// A folder without libraries of Selvedge: the doctor tries no further line.
 fn no_libraries() -> &'static Path {
@@ -63,15 +37,6 @@ fn examine(libraries: &Path, line: &[&str], variables: &[(&str, &Path)]) -> (i32
     let report = serde_json::from_slice(&output.stdout);
     let report = report.unwrap_or_else(|error| panic!("{error}: {errors}"));
     (output.status.code().unwrap(), report)
-}
-
-fn has_open_mpi() -> bool {
-    let has = Command::new("mpirun").arg("--version").output();
-    let has = has.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("(Open MPI)"));
-    if !has {
-        skip(Need::Mpi, "there is no mpirun of Open MPI");
-    }
-    has
 }
 
 /// The observation, and the rest of the finding of this name.
@@ -212,10 +177,8 @@ fn a_line_that_cannot_run_is_reported_with_the_launcher_s_text() {
 #[test]
 fn a_program_that_is_no_launcher_is_recognised() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-mpi-launcher");
-    fs::create_dir_all(&folder).unwrap();
     let program = folder.join(format!("mpirun-{}", std::process::id()));
-    fs::write(&program, "#!/bin/sh\necho this is no launcher\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, "echo this is no launcher");
     let name = program.to_str().unwrap();
     let (code, report) = examine(no_libraries(), &[name], &[]);
     assert_eq!(code, 3, "{report:#}");

@@ -103,9 +103,10 @@ pub(super) const PACKAGES: [Package; 7] = [
         name: "selvedge-tools",
         section: "utils",
         fields: "",
-        summary: "tools of Selvedge: fi_top, fabtests, selvedge-fi_info",
+        summary: "tools of Selvedge: fi_top, fabtests, selvedge-run, selvedge-fi_info",
         text: "fi_top shows the endpoints of processes, fabtests tests and measures providers,\n\
-               selvedge-fi_info and selvedge-fi_strerror are like libfabric's tools.",
+               selvedge-run runs MPI jobs over Selvedge, selvedge-fi_info and\n\
+               selvedge-fi_strerror are like libfabric's tools.",
         files: &[
             "bin/*",
             "share/man/*",

@@ -16,6 +16,9 @@ use anyhow::{Context, bail, ensure};
 use crate::environment::workspace;
 use crate::install::{BMI, CHEETAH, Destination, Install, Symbols};
 
+use super::libraries::Libraries;
+use super::staging::{empty, files, move_file};
+
 use packages::{DEBUG, PACKAGES, Package};
 
 /// Debian's names of a processor architecture: of packages, and of the folder of libraries.
@@ -33,9 +36,7 @@ pub(crate) fn deb(built: Option<&Path>, out: Option<PathBuf>) -> anyhow::Result<
     let out = std::path::absolute(out.unwrap_or_else(|| workspace().join("target/deb")))?;
     let architecture = architecture()?;
     let roots = out.join("roots");
-    if roots.exists() {
-        fs::remove_dir_all(&roots).with_context(|| format!("cannot empty {}", roots.display()))?;
-    }
+    empty(&roots)?;
     let staging = roots.join("all");
     install(&staging, built, &architecture)?;
     let usr = staging.join("usr");
@@ -45,7 +46,7 @@ pub(crate) fn deb(built: Option<&Path>, out: Option<PathBuf>) -> anyhow::Result<
         let package = packages.find(|package| package.has(&path, architecture.lib));
         let Some(package) = package else {
             bail!(
-                "{} belongs to no package: see xtask/src/deb/packages.rs",
+                "{} belongs to no package: see xtask/src/package/deb/packages.rs",
                 path.display()
             );
         };
@@ -73,7 +74,9 @@ fn architecture() -> anyhow::Result<Architecture> {
             name: "arm64",
             lib: "lib/aarch64-linux-gnu",
         },
-        other => bail!("the architecture {other} has no row in xtask/src/deb/mod.rs: add one"),
+        other => {
+            bail!("the architecture {other} has no row in xtask/src/package/deb/mod.rs: add one")
+        }
     })
 }
 
@@ -109,21 +112,6 @@ fn install(
     Ok(())
 }
 
-/// All files and links in a folder and the folders below it.
-fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let entries = fs::read_dir(folder);
-    for entry in entries.with_context(|| format!("cannot read {}", folder.display()))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            found.extend(files(&entry.path())?);
-        } else {
-            found.push(entry.path());
-        }
-    }
-    Ok(found)
-}
-
 /// The path of an installed file in its package. Debug information goes to the folder that gdb
 /// searches for the files of the whole system.
 fn package_path(file: &Path) -> PathBuf {
@@ -136,12 +124,6 @@ fn package_path(file: &Path) -> PathBuf {
         }
         _ => file.to_owned(),
     }
-}
-
-fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let dir = to.parent().context("the path has no parent directory")?;
-    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    fs::rename(from, to).with_context(|| format!("cannot create {}", to.display()))
 }
 
 /// Builds a package of the files below `root`. Returns the package's file.
@@ -218,48 +200,6 @@ fn control(
     Ok(text)
 }
 
-/// The system's libraries that files need.
-#[derive(Debug, Default)]
-struct Libraries {
-    /// The newest version of glibc whose symbols are used.
-    glibc: Option<(u32, u32)>,
-    needs_libgcc: bool,
-}
-
-impl Libraries {
-    /// Adds the libraries that a library or program names in its table of versions.
-    fn add(&mut self, content: &[u8]) {
-        if !content.starts_with(b"\x7fELF") {
-            return;
-        }
-        for name in content.split(|&byte| byte == 0) {
-            let name = std::str::from_utf8(name).unwrap_or_default();
-            self.needs_libgcc |= name == "libgcc_s.so.1";
-            let version = name
-                .strip_prefix("GLIBC_")
-                .and_then(|name| name.split_once('.'));
-            if let Some((major, minor)) = version
-                && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
-            {
-                self.glibc = self.glibc.max(Some((major, minor)));
-            }
-        }
-    }
-
-    /// The line `Depends`; empty if the files need no library.
-    fn depends(&self) -> String {
-        let glibc = self
-            .glibc
-            .map(|(major, minor)| format!("libc6 (>= {major}.{minor})"));
-        let libgcc = self.needs_libgcc.then(|| "libgcc-s1".to_owned());
-        let names: Vec<_> = [glibc, libgcc].into_iter().flatten().collect();
-        if names.is_empty() {
-            return String::new();
-        }
-        format!("Depends: {}\n", names.join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,16 +212,5 @@ mod tests {
             package_path(Path::new("bin/fi_top")),
             Path::new("bin/fi_top")
         );
-    }
-
-    #[test]
-    fn the_newest_version_of_glibc_is_required() {
-        let mut libraries = Libraries::default();
-        libraries.add(b"GLIBC_9.9\0");
-        assert_eq!(libraries.depends(), "");
-        libraries.add(b"\x7fELF\0GLIBC_2.34\0GLIBC_2.4\0GLIBC_PRIVATE\0");
-        assert_eq!(libraries.depends(), "Depends: libc6 (>= 2.34)\n");
-        libraries.add(b"\x7fELF\0libgcc_s.so.1\0");
-        assert_eq!(libraries.depends(), "Depends: libc6 (>= 2.34), libgcc-s1\n");
     }
 }
