@@ -93,9 +93,9 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_560,
-        reason: "Reads of completion queues learn whether a second poll pays (70 lines), and network interfaces \
-                 are read from C (40).",
+        ceiling: 7_600,
+        reason: "Reads of completion queues learn whether a second poll pays (70 lines), network interfaces \
+                 are read from C (40), and registrations name devices (40).",
     },
     Part {
         name: "service",
@@ -108,7 +108,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_360,
+        ceiling: 28_420,
         reason: "",
     },
 ];
