@@ -101,7 +101,7 @@ const PARTS: &[Part] = &[
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_700,
+        ceiling: 6_345,
         reason: "",
     },
     Part {
