@@ -44,6 +44,9 @@ options! {
     MinMultiRecv = 0,
     /// Maximum size of private data of a connection, in bytes.
     CmDataSize = 1,
+    /// Whether bytes go from device to device without memory of the system, as a value of
+    /// `FI_HMEM_P2P_*`. Providers that copy with the processor do not have this option.
+    FiHmemP2p = 8,
     /// Largest untagged message, in bytes.
     MaxMsgSize = 12,
     /// Largest tagged message, in bytes.

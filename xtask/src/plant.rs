@@ -261,6 +261,12 @@ const PLANTS: &[Plant] = plants! {
             fails "classes_are_separate";
         "a protocol that was given up is not probed again soon": "self.started + RECHECK_AFTER" => "self.exploitation_len"
             fails "a_protocol_that_was_dropped_is_probed_again_soon";
+        "recent buffers switch at small differences": "state.cma_preference = CMA_PREFERENCE_RECENT" => "state.cma_preference = CMA_PREFERENCE"
+            fails "bounce_segments_must_be_much_faster_for_recent_buffers";
+    }
+    "providers/shm/src/transfers/protocol_selector/runs.rs": "selvedge-shm" "--lib" {
+        "messages after a pause are measured": "self.len > self.unsettled" => "self.len > 0"
+            fails "messages_after_a_pause_do_not_decide";
     }
     "providers/shm/src/transfers/protocol_selector/sources.rs": "selvedge-shm" "--lib" {
         "only the last buffer is recent": "(self.oldest + 1) % RECENT" => "self.oldest % RECENT"

@@ -47,9 +47,9 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 16_060,
+        ceiling: 16_120,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
-                 (550 lines), the shared heap, the classes of large messages (110), NUMA \
+                 (550 lines), the shared heap, the classes of large messages (170), NUMA \
                  nodes (100), the credentials of peers and telemetry remain; libfabric's shm, the basis of the \
                  budget, has none of them.",
     },
@@ -93,22 +93,22 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_560,
-        reason: "Reads of completion queues learn whether a second poll pays (70 lines), and network interfaces \
-                 are read from C (40).",
+        ceiling: 7_600,
+        reason: "Reads of completion queues learn whether a second poll pays (70 lines), network interfaces \
+                 are read from C (40), and registrations name devices (40).",
     },
     Part {
         name: "service",
         dirs: &["util/service"],
         budget: None,
-        ceiling: 5_700,
+        ceiling: 6_345,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 28_340,
+        ceiling: 28_420,
         reason: "",
     },
 ];

@@ -82,6 +82,12 @@ static void read_name(const char *text, char *name)
 	read_hex(text + strlen(BYTES), name, NAME_MAX);
 }
 
+/* Removes the files that libfabric's shm has in /dev/shm. */
+static void close_endpoint(void)
+{
+	fi_close(&endpoint.ep->fid);
+}
+
 static void open_endpoint(size_t largest, size_t window, bool remote)
 {
 	struct bench_endpoint *s = &endpoint;
@@ -106,6 +112,7 @@ static void open_endpoint(size_t largest, size_t window, bool remote)
 	check("fi_ep_bind", fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV));
 	check("fi_ep_bind", fi_ep_bind(s->ep, &s->av->fid, 0));
 	check("fi_enable", fi_enable(s->ep));
+	atexit(close_endpoint);
 	size_t side = open_buffers(largest, window);
 	if (remote)
 		open_region(region_length(side));

@@ -1,5 +1,7 @@
 //! A/B runs with programs of their own, over libraries of others.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +45,9 @@ fn libfabric_is_measured_if_installed() {
     let args = [
         "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
     ];
+    let before = files_of_libfabric();
     let report = run_json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
+    assert_eq!(files_of_libfabric(), before, "files remain in /dev/shm");
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), 24);
     for pair in rows.chunks(2) {
@@ -52,6 +56,15 @@ fn libfabric_is_measured_if_installed() {
         assert_eq!(pair[0]["bench"], pair[1]["bench"]);
     }
     assert_eq!(array(&report["memory"]).len(), 2);
+}
+
+/// The files of libfabric's shm, which it names after a process.
+fn files_of_libfabric() -> BTreeSet<OsString> {
+    let names = fs::read_dir("/dev/shm").unwrap();
+    names
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name.to_string_lossy().ends_with(":0:0"))
+        .collect()
 }
 
 #[test]

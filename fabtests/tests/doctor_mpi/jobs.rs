@@ -1,6 +1,7 @@
 //! Tests of `selvedge-run`: the routes that it takes, the settings of the ranks, and its errors.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -226,6 +227,36 @@ fn the_first_route_over_which_two_ranks_run_is_taken() {
         "(plugin: ",
         "; library: ",
         "doctor --mpi",
+    ] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+}
+
+/// A launcher of Open MPI that drops all options in front of `-n`.
+fn launcher_without_options() -> PathBuf {
+    let file = folder("selvedge-run-without-options").join("bin/mpirun");
+    let script = "if [ \"$*\" = --version ]; then exec mpirun --version; fi\n\
+                  while [ \"$1\" != -n ]; do shift; done\nexec mpirun \"$@\"";
+    write_program(&file, script);
+    let path = std::env::var_os("PATH").unwrap();
+    let mut tools = std::env::split_paths(&path).map(|folder| folder.join("ompi_info"));
+    let tool = tools.find(|tool| tool.exists()).unwrap();
+    symlink(tool, file.with_file_name("ompi_info")).unwrap();
+    file
+}
+
+#[test]
+fn a_route_that_two_ranks_do_not_use_is_not_taken() {
+    if !has_open_mpi() {
+        return;
+    }
+    let mut command = selvedge_run(libraries());
+    command.arg(launcher_without_options());
+    let (_, errors) = texts(command.args(["-n", "2", "x"]), 1);
+    for part in [
+        "(plugin: two ranks use ",
+        "; library: two ranks use ",
+        "and no provider",
     ] {
         assert!(errors.contains(part), "{part}: {errors}");
     }

@@ -74,7 +74,8 @@ const SUPPORTED_MR_MODES: MrMode = MrMode::LOCAL
     .union(MrMode::ALLOCATED)
     .union(MrMode::PROV_KEY)
     .union(MrMode::ENDPOINT)
-    .union(MrMode::RMA_EVENT);
+    .union(MrMode::RMA_EVENT)
+    .union(MrMode::HMEM);
 /// Registration modes that the application never has to fulfil.
 const INTERNAL_MR_MODES: MrMode = MrMode::ENDPOINT.union(MrMode::RMA_EVENT);
 /// Modes that the application may fulfil.

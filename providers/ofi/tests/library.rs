@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{self, Entry};
 use selvedge::eq::Event;
 use selvedge::info::{EpType, Version};
+use selvedge::mr::HmemIface;
 use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
@@ -325,6 +326,43 @@ fn keys_of_regions_without_remote_access_do_not_collide() {
     // SAFETY: as above.
     let second = unsafe { domain.reg(&region, &local) }.unwrap();
     assert_ne!(first.key(), second.key());
+}
+
+/// The library has no device, so it refuses the memory of one, if it learns the interface.
+#[test]
+fn the_interface_of_a_device_reaches_a_domain_with_hmem() {
+    let Some(registry) = system_registry("memory of devices") else {
+        return;
+    };
+    let caps = Caps::MSG | Caps::HMEM;
+    let request = hints("shm;ofi", caps).mr_mode(MrMode::HMEM | MrMode::VIRT_ADDR);
+    let Ok(infos) = registry.infos(&request) else {
+        return skip(Need::Libfabric, "its shm has no FI_HMEM");
+    };
+    assert!(infos[0].caps.contains(Caps::HMEM));
+    let mut memory = [0_u8; 64];
+    let region = [IovMut::new(&mut memory)];
+    let mut attr = mr::Attr::default();
+    attr.access = MrAccess::SEND;
+    let mut of_device = attr.clone();
+    (of_device.iface, of_device.device) = (HmemIface::Cuda, 3);
+    let domain = infos[0].open().unwrap();
+    // SAFETY: the region is dropped before the memory, which no operation names.
+    drop(unsafe { domain.reg(&region, &attr) }.unwrap());
+    // SAFETY: as above.
+    let refused = unsafe { domain.reg(&region, &of_device) }.unwrap_err();
+    assert!(
+        !refused.to_string().contains("reports no FI_HMEM"),
+        "{refused}"
+    );
+    let without = registry.infos(&hints("shm;ofi", Caps::MSG)).unwrap();
+    let domain = without[0].open().unwrap();
+    // SAFETY: as above.
+    let refused = unsafe { domain.reg(&region, &of_device) }.unwrap_err();
+    assert_eq!(refused.errno(), Errno::OpNotSupp);
+    for part in ["FI_HMEM_CUDA", "device 3", "reports no FI_HMEM"] {
+        assert!(refused.to_string().contains(part), "{part}: {refused}");
+    }
 }
 
 #[test]

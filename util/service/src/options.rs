@@ -35,6 +35,8 @@ pub struct Options {
     pub(crate) spin: Duration,
     pub(crate) params: Vec<(String, String)>,
     pub(crate) version: u32,
+    /// Whether publications may be lent, which any thread gives back.
+    pub(crate) lends: bool,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Options {
             spin: Duration::ZERO,
             params: Vec::new(),
             version: crate::wire::VERSION,
+            lends: false,
         }
     }
 
@@ -126,6 +129,20 @@ impl Options {
     #[cfg(feature = "tls")]
     pub fn tls_name(self, name: impl Into<String>) -> Self {
         self.param("FI_TCP_TLS_NAME", name)
+    }
+
+    /// These options, for a publisher or a subscriber.
+    pub(crate) fn lending(&self) -> Self {
+        Self {
+            lends: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the environment or the program sets a parameter of the providers.
+    pub(crate) fn has_param(&self, name: &str) -> bool {
+        let is_set = self.params.iter().any(|(known, _)| known == name);
+        is_set || std::env::var_os(name).is_some()
     }
 
     /// The parameters of the providers: those of the environment, and those set here.

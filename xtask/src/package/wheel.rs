@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wheel_has_what_programs_need_when_they_run() {
+    fn a_wheel_has_the_files_of_running_programs() {
         let path = |file: &str| package_path(Path::new(file));
         let library = Some(PathBuf::from("lib/libfabric.so.1"));
         assert_eq!(path("lib/libfabric.so.1.99.0"), library);

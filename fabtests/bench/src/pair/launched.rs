@@ -59,13 +59,20 @@ impl Pair {
         })
     }
 
-    /// Closes the control sockets and waits until the launcher has exited, which removes its files.
-    pub(super) fn wait_for_launcher(&mut self) {
+    /// Closes the control sockets and waits until the children have exited, but not for ever: a
+    /// launcher and libfabric remove their files when they exit.
+    pub(super) fn wait_for_exit(&mut self) {
         for member in &self.members {
             // The process may have closed its end.
             let _ = member.control.shutdown(Shutdown::Both);
         }
-        wait_for_end(&self.events, |_| {});
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        while self.children.iter_mut().any(is_running) && Instant::now() < deadline {
+            // Each event may be the end of a child.
+            let interval = Duration::from_millis(u64::from(POLL_INTERVAL_MS));
+            let _ = self.events.recv_timeout(interval);
+        }
     }
 }
 
@@ -144,7 +151,7 @@ fn wait_for_end(events: &Receiver<(Side, Event)>, mut receive_line: impl FnMut(S
     }
 }
 
-/// Milliseconds between two checks whether the launcher has exited.
+/// Milliseconds between two checks whether a child has exited.
 const POLL_INTERVAL_MS: u8 = 100;
-/// Time to wait for a launcher whose processes exit.
+/// Time to wait for children that exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -262,9 +262,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        if let [_] = self.children[..] {
-            self.wait_for_launcher();
-        }
+        self.wait_for_exit();
         for child in &mut self.children {
             // The child may have exited already.
             let _ = child.kill();

@@ -39,6 +39,9 @@ impl Region {
         attr: &mr::Attr,
     ) -> Result<Self, Error> {
         let fid = domain.ptr_or_error()?;
+        if !domain.has_hmem {
+            attr.check_system_memory(&domain.describe("the domain"))?;
+        }
         let requested = MrAttr {
             mr_iov: region.as_ptr().cast(),
             iov_count: region.len(),
@@ -48,15 +51,15 @@ impl Region {
             context: ptr::null_mut(),
             auth_key_size: 0,
             auth_key: ptr::null_mut(),
-            iface: 0,
-            device: 0,
+            iface: attr.iface as u32,
+            device: attr.device,
             hmem_data: ptr::null_mut(),
             page_size: 0,
             base_mr: ptr::null(),
             sub_mr_cnt: 0,
         };
         let handle = Handle::open(domain.library(), domain.describe("a region"), |out| {
-            let (requested, flags) = (&raw const requested, 0);
+            let (requested, flags) = (&raw const requested, attr.flags.bits());
             // SAFETY: the domain is open, the attributes live during the call, and the caller
             // vouches for the memory.
             unsafe { call!(fid, (*fid).mr, regattr, requested, flags, out) }

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use selvedge::{AddrFormat, Errno, Error, Info, MrMode, Result, atomic};
+use selvedge::{AddrFormat, Caps, Errno, Error, Info, MrMode, Result, atomic};
 use selvedge_abi::{AtomicAttr, FidDomain, number};
 use selvedge_kit::{DomainId, FabricId};
 
@@ -25,6 +25,9 @@ pub(crate) struct DomainState {
     pub(crate) addr_format: AddrFormat,
     pub(crate) max_err_data: usize,
     pub(crate) mr_mode: MrMode,
+    /// Whether the domain was opened with `FI_HMEM`, so that the library reads the interface of
+    /// registered memory.
+    pub(crate) has_hmem: bool,
     pub(crate) id: DomainId,
     name: String,
     /// The tag in the descriptors of the domain's memory regions.
@@ -67,6 +70,7 @@ impl DomainState {
             addr_format: info.addr_format,
             max_err_data: attr.max_err_data,
             mr_mode: attr.mr_mode,
+            has_hmem: info.caps.contains(Caps::HMEM),
             id,
             name: attr.name.clone(),
             domain_tag: DomainTag::new()?,

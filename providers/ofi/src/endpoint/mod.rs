@@ -282,8 +282,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn set(&self, option: EpOption) -> Result {
         let (name, value) = ((option.name() as u32).cast_signed(), option.value());
         let ep = self.ptr()?;
-        let (value_ptr, len) = ((&raw const value).cast(), size_of::<usize>());
-        // SAFETY: the endpoint is open, and the value lives during the call.
+        let (value_ptr, len) = ((&raw const value).cast(), value_len(option.name()));
+        // SAFETY: the endpoint is open, and the value lives during the call. Its low bytes come
+        // first on the processors for which this crate is built.
         to_result(unsafe { call!(ep, (*ep).ops, setopt, LEVEL, name, value_ptr, len) })
     }
 
@@ -342,11 +343,19 @@ impl Drop for Member {
     }
 }
 
+/// The length of the value of an option in C.
+fn value_len(name: EpOptionName) -> usize {
+    match name {
+        EpOptionName::FiHmemP2p => size_of::<c_int>(),
+        _ => size_of::<usize>(),
+    }
+}
+
 /// An option of an open endpoint. Most of libfabric's providers do not implement the options that
 /// repeat sizes of the info.
 fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> Result<EpOption> {
     let ep = handle.ptr()?;
-    let (mut value, mut len) = (0_usize, size_of::<usize>());
+    let (mut value, mut len) = (0_usize, value_len(name));
     let out_ptr = (&raw mut value).cast();
     let number = (name as u32).cast_signed();
     // SAFETY: the endpoint is open, and there is room for a value of this length.

@@ -7,6 +7,7 @@ use super::client::Connection;
 use super::messages::Messages;
 use super::peer::Peer;
 use crate::executor::wait_operation;
+use crate::hub::Access;
 use crate::{End, Error, Message};
 
 /// The longest message of a stream, in bytes: long enough for the full rate, short enough for
@@ -70,10 +71,15 @@ impl ByteStream {
     /// As a write.
     pub fn finish(&mut self) -> io::Result<()> {
         let hub = std::sync::Arc::clone(self.messages.hub());
-        wait_operation(&hub, || self.finish_step(None)).map_err(write_error)
+        wait_operation(&hub, |access| self.finish_step(access, None)).map_err(write_error)
     }
 
-    fn read_step(&mut self, to: &mut [u8], waker: Option<&Waker>) -> Option<Result<usize, Error>> {
+    fn read_step(
+        &mut self,
+        access: &mut Access<'_>,
+        to: &mut [u8],
+        waker: Option<&Waker>,
+    ) -> Option<Result<usize, Error>> {
         while !self.has_read_end && !to.is_empty() {
             if let Some((message, read)) = &mut self.current {
                 let rest = message.get(*read..).unwrap_or_default();
@@ -85,7 +91,7 @@ impl ByteStream {
                 }
                 return Some(Ok(len));
             }
-            match self.messages.receive(waker)? {
+            match self.messages.receive(access, waker)? {
                 Ok(message) if message.is_empty() => self.has_read_end = true,
                 Ok(message) => self.current = Some((message, 0)),
                 Err(error) => return Some(Err(error)),
@@ -94,31 +100,40 @@ impl ByteStream {
         Some(Ok(0))
     }
 
-    fn write_step(&mut self, from: &[u8], waker: Option<&Waker>) -> Option<Result<usize, Error>> {
+    fn write_step(
+        &mut self,
+        access: &mut Access<'_>,
+        from: &[u8],
+        waker: Option<&Waker>,
+    ) -> Option<Result<usize, Error>> {
         if self.has_written_end {
             return Some(Err(Error::Ended(End::Local)));
         }
         if from.is_empty() {
             return Some(Ok(0));
         }
-        if let Err(error) = self.messages.room(waker)? {
+        if let Err(error) = self.messages.room(access, waker)? {
             return Some(Err(error));
         }
         let chunk = &from[..from.len().min(self.chunk.max(1))];
         let queued = self.peer().message_from(chunk);
-        let queued = queued.and_then(|message| self.messages.queue(message));
+        let queued = queued.and_then(|message| self.messages.queue(access, message));
         Some(queued.map(|()| chunk.len()))
     }
 
-    fn finish_step(&mut self, waker: Option<&Waker>) -> Option<Result<(), Error>> {
+    fn finish_step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<(), Error>> {
         if !self.has_written_end {
             let end = self.peer().message(0);
-            if let Err(error) = end.and_then(|end| self.messages.queue(end)) {
+            if let Err(error) = end.and_then(|end| self.messages.queue(access, end)) {
                 return Some(Err(error));
             }
             self.has_written_end = true;
         }
-        match self.messages.sent(waker)? {
+        match self.messages.sent(access, waker)? {
             // A peer that has the end of this stream may close before this side learns that the
             // end was sent.
             Err(Error::Ended(End::Remote)) if self.has_read_end => Some(Ok(())),
@@ -130,14 +145,14 @@ impl ByteStream {
 impl Read for ByteStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let hub = std::sync::Arc::clone(self.messages.hub());
-        wait_operation(&hub, || self.read_step(to, None)).map_err(read_error)
+        wait_operation(&hub, |access| self.read_step(access, to, None)).map_err(read_error)
     }
 }
 
 impl Write for ByteStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let hub = std::sync::Arc::clone(self.messages.hub());
-        wait_operation(&hub, || self.write_step(from, None)).map_err(write_error)
+        wait_operation(&hub, |access| self.write_step(access, from, None)).map_err(write_error)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -184,7 +199,9 @@ mod tokio_io {
         ) -> Poll<io::Result<()>> {
             let hub = Arc::clone(self.messages.hub());
             let unfilled = to.initialize_unfilled();
-            let read = poll_operation(&hub, cx, |waker| self.read_step(unfilled, Some(waker)));
+            let read = poll_operation(&hub, cx, |access, waker| {
+                self.read_step(access, unfilled, Some(waker))
+            });
             read.map(|read| {
                 to.advance(read.map_err(read_error)?);
                 Ok(())
@@ -199,19 +216,25 @@ mod tokio_io {
             from: &[u8],
         ) -> Poll<io::Result<usize>> {
             let hub = Arc::clone(self.messages.hub());
-            let written = poll_operation(&hub, cx, |waker| self.write_step(from, Some(waker)));
+            let written = poll_operation(&hub, cx, |access, waker| {
+                self.write_step(access, from, Some(waker))
+            });
             written.map_err(write_error)
         }
 
         fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
             let hub = Arc::clone(self.messages.hub());
-            let sent = poll_operation(&hub, cx, |waker| self.messages.sent(Some(waker)));
+            let sent = poll_operation(&hub, cx, |access, waker| {
+                self.messages.sent(access, Some(waker))
+            });
             sent.map_err(write_error)
         }
 
         fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
             let hub = Arc::clone(self.messages.hub());
-            let finished = poll_operation(&hub, cx, |waker| self.finish_step(Some(waker)));
+            let finished = poll_operation(&hub, cx, |access, waker| {
+                self.finish_step(access, Some(waker))
+            });
             finished.map_err(write_error)
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::peer::Peer;
 use super::response::Response;
 use crate::executor::{Driver, Step, is_driven, operation};
-use crate::hub::{Hub, Shared};
+use crate::hub::{Access, Hub, Shared};
 use crate::{Error, Message, Options};
 
 /// Connects to a server at one of these addresses, with the default options. The server may start
@@ -47,7 +47,7 @@ impl Connecting {
     /// As the future.
     pub fn wait(self) -> Result<Connection, Error> {
         let hub = self.hub.map_err(|error| error.unwrap_or(Error::NoDriver))?;
-        let shared = hub.wait(None, || hub.connected(None))?;
+        let shared = hub.wait(None, |access| access.connected(None))?;
         let shared = shared.ok_or(Error::NoDriver)??;
         Ok(Connection::new(hub, shared, self.request_timeout))
     }
@@ -66,7 +66,7 @@ impl Future for Connecting {
             Ok(hub) => hub,
             Err(error) => return Poll::Ready(Err(error.take().unwrap_or(Error::NoDriver))),
         };
-        match hub.connected(Some(cx.waker())) {
+        match hub.with(|access| access.connected(Some(cx.waker()))) {
             Some(Ok(shared)) => {
                 let hub = Arc::clone(hub);
                 Poll::Ready(Ok(Connection::new(hub, shared, this.request_timeout)))
@@ -106,8 +106,8 @@ impl Connection {
     }
 
     /// Sends a copy of `bytes` as a request, and resolves to the response. Any number of requests
-    /// may be outstanding. The deadline is that of [`Options::request_timeout`], counted from this
-    /// call; [`Response::timeout`] changes it.
+    /// may be outstanding. The deadline is that of [`Options::request_timeout`], counted from the
+    /// first poll or the blocking call, which sends the request; [`Response::timeout`] changes it.
     ///
     /// # Errors
     /// The future fails with [`Error::Timeout`] at the deadline, with [`Error::Failed`] if the
@@ -155,16 +155,19 @@ impl Drop for Connection {
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct Receiving<'a>(&'a Connection);
 
-impl Step for Receiving<'_> {
+impl<'a> Step<'a> for Receiving<'a> {
     type Output = Message;
 
-    fn hub(&self) -> &Arc<Hub> {
+    fn hub(&self) -> &'a Arc<Hub> {
         &self.0.server.hub
     }
 
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Message, Error>> {
-        let Peer { hub, shared } = &self.0.server;
-        hub.receive(shared, waker)
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Message, Error>> {
+        access.receive(&self.0.server.shared, waker)
     }
 }
 

@@ -9,7 +9,7 @@ use futures::{Sink, Stream};
 use super::client::Connection;
 use super::peer::Peer;
 use crate::executor::{poll_operation, wait_operation};
-use crate::hub::Hub;
+use crate::hub::{Access, Hub};
 use crate::{End, Error, Message};
 
 /// The messages of one connection: a [`Stream`] of the peer's messages, and a [`Sink`] of messages
@@ -64,22 +64,33 @@ impl Messages {
         &self.peer.hub
     }
 
-    pub(super) fn receive(&self, waker: Option<&Waker>) -> Option<Result<Message, Error>> {
-        self.peer.hub.receive(&self.peer.shared, waker)
+    pub(super) fn receive(
+        &self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Message, Error>> {
+        access.receive(&self.peer.shared, waker)
     }
 
-    pub(super) fn room(&self, waker: Option<&Waker>) -> Option<Result<(), Error>> {
-        self.peer.hub.room(&self.peer.shared, waker)
+    pub(super) fn room(
+        &self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<(), Error>> {
+        access.room(&self.peer.shared, waker)
     }
 
-    pub(super) fn queue(&mut self, message: Message) -> Result<(), Error> {
-        self.last_queued = self.peer.hub.queue(&self.peer.shared, message)?;
+    pub(super) fn queue(&mut self, access: &mut Access<'_>, message: Message) -> Result<(), Error> {
+        self.last_queued = access.queue(&self.peer.shared, message)?;
         Ok(())
     }
 
-    pub(super) fn sent(&self, waker: Option<&Waker>) -> Option<Result<(), Error>> {
-        let Peer { hub, shared } = &self.peer;
-        hub.sent(shared, self.last_queued, waker)
+    pub(super) fn sent(
+        &self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<(), Error>> {
+        access.sent(&self.peer.shared, self.last_queued, waker)
     }
 
     /// Blocks until the transport has sent all messages.
@@ -87,7 +98,7 @@ impl Messages {
     /// # Errors
     /// [`Error::Ended`] when the connection ends first.
     pub fn wait_flushed(&self) -> Result<(), Error> {
-        wait_operation(self.hub(), || self.sent(None))
+        wait_operation(self.hub(), |access| self.sent(access, None))
     }
 }
 
@@ -106,7 +117,9 @@ impl Stream for Messages {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        let received = poll_operation(self.hub(), cx, |waker| self.receive(Some(waker)));
+        let received = poll_operation(self.hub(), cx, |access, waker| {
+            self.receive(access, Some(waker))
+        });
         received.map(|received| {
             self.has_ended = matches!(received, Err(Error::Ended(_)));
             Some(received).filter(|it| !matches!(it, Err(Error::Ended(End::Remote))))
@@ -118,15 +131,20 @@ impl Sink<Message> for Messages {
     type Error = Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        poll_operation(self.hub(), cx, |waker| self.room(Some(waker)))
+        poll_operation(self.hub(), cx, |access, waker| {
+            self.room(access, Some(waker))
+        })
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Message) -> Result<(), Error> {
-        self.queue(message)
+        let hub = Arc::clone(self.hub());
+        hub.with(|access| self.queue(access, message))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        poll_operation(self.hub(), cx, |waker| self.sent(Some(waker)))
+        poll_operation(self.hub(), cx, |access, waker| {
+            self.sent(access, Some(waker))
+        })
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {

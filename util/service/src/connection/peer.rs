@@ -29,7 +29,8 @@ impl Peer {
     }
 
     /// The facts about the peer that the kernel or a certificate authority vouches for; `None`
-    /// where neither does, as over TCP without TLS.
+    /// where neither does, as over TCP without TLS, and over a fabric (`ofi://`), where each client
+    /// states its own address.
     ///
     /// Over shared memory it is the process, and its user is always that of this process: others
     /// are refused. With TLS it is the verified certificate. An address that the peer states is

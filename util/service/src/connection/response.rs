@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::peer::Peer;
 use crate::executor::{Step, operation};
-use crate::hub::Hub;
+use crate::hub::{Access, Hub, RequestLimit};
 use crate::{End, Error, Message};
 
 /// The future of [`crate::Connection::request`]. Dropping it cancels the request: the server learns
@@ -15,8 +15,7 @@ use crate::{End, Error, Message};
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct Response<'a> {
     peer: &'a Peer,
-    deadline: Option<Instant>,
-    timeout: Duration,
+    timeout: Option<Duration>,
     stage: Stage,
 }
 
@@ -32,7 +31,7 @@ enum Stage {
 }
 
 impl<'a> Response<'a> {
-    /// The future of a request with a deadline, if `timeout` is given, counted from now on.
+    /// The future of a request with a time limit, if `timeout` is given.
     pub(super) fn new(
         peer: &'a Peer,
         message: Result<Message, Error>,
@@ -40,48 +39,56 @@ impl<'a> Response<'a> {
     ) -> Self {
         Self {
             peer,
-            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
-            timeout: timeout.unwrap_or_default(),
+            timeout,
             stage: Stage::Unsent(message),
         }
     }
 
-    /// Sets the deadline, from now on, in place of [`crate::Options::request_timeout`].
+    /// Sets the time limit, in place of [`crate::Options::request_timeout`]. It is counted from the
+    /// first poll or the blocking call, which sends the request.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self.deadline = Instant::now().checked_add(timeout);
+        self.timeout = Some(timeout);
         self
+    }
+
+    /// Sends the request, when the operation is tried for the first time.
+    fn send(&mut self, access: &mut Access<'_>) -> Result<(), Error> {
+        let Stage::Unsent(message) = &mut self.stage else {
+            return Ok(());
+        };
+        let message = std::mem::replace(message, Err(Error::Ended(End::Local)))?;
+        let limit = self.timeout.map(|timeout| RequestLimit {
+            start: Instant::now(),
+            timeout,
+        });
+        let id = access.request(&self.peer.shared, message, limit)?;
+        self.stage = Stage::Sent(id);
+        Ok(())
     }
 }
 
-impl Step for Response<'_> {
+impl<'a> Step<'a> for Response<'a> {
     type Output = Message;
 
-    fn hub(&self) -> &Arc<Hub> {
+    fn hub(&self) -> &'a Arc<Hub> {
         &self.peer.hub
     }
 
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Message, Error>> {
-        let Peer { hub, shared } = self.peer;
-        if let Stage::Unsent(message) = &mut self.stage {
-            let message = match std::mem::replace(message, Err(Error::Ended(End::Local))) {
-                Ok(message) => message,
-                Err(error) => return Some(Err(error)),
-            };
-            let limit = (self.deadline, self.timeout);
-            let (id, outcome) = match hub.await_request(shared, message, limit, waker) {
-                Ok(queued) => queued,
-                Err(error) => return Some(Err(error)),
-            };
-            self.stage = outcome.as_ref().map_or(Stage::Sent(id), |_| Stage::Done);
-            return outcome.map(|it| it.and_then(|body| hub.message_of(shared.port, body)));
+    #[inline]
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Message, Error>> {
+        if let Err(error) = self.send(access) {
+            return Some(Err(error));
         }
         let Stage::Sent(id) = self.stage else {
             return Some(Err(Error::Ended(End::Local)));
         };
-        let outcome = hub.outcome(shared.key, id, waker)?;
+        let response = access.response(&self.peer.shared, id, waker)?;
         self.stage = Stage::Done;
-        Some(outcome.and_then(|body| hub.message_of(shared.port, body)))
+        Some(response)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::executor::{Step, operation};
-use crate::hub::{Hub, Shared};
+use crate::hub::{Access, Hub, Shared};
 use crate::{Error, Message};
 
 /// The future of [`crate::Peer::send`]. A future that is dropped takes its message back if the
@@ -42,24 +42,27 @@ impl Drop for Sending<'_> {
     }
 }
 
-impl Step for Sending<'_> {
+impl<'a> Step<'a> for Sending<'a> {
     type Output = ();
 
-    fn hub(&self) -> &Arc<Hub> {
+    fn hub(&self) -> &'a Arc<Hub> {
         self.hub
     }
 
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<(), Error>> {
-        let Self { hub, shared, .. } = *self;
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<(), Error>> {
         let number = match (self.queued, &mut self.message) {
             (Some(number), _) => number,
-            (None, Ok(message)) => match hub.send(shared, message, waker)? {
+            (None, Ok(message)) => match access.send(self.shared, message, waker)? {
                 Ok(number) => *self.queued.insert(number),
                 Err(error) => return Some(Err(error)),
             },
             (None, Err(error)) => return Some(Err(error.clone())),
         };
-        let sent = hub.sent(shared, number, waker)?;
+        let sent = access.sent(self.shared, number, waker)?;
         self.queued = None;
         Some(sent)
     }

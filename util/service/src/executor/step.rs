@@ -6,29 +6,36 @@ use std::time::{Duration, Instant};
 
 use super::run::is_driven;
 use crate::Error;
-use crate::hub::Hub;
+use crate::hub::{Access, Hub};
 
-/// An operation on a hub.
-pub(crate) trait Step {
+/// An operation on a hub that lives for `'a`.
+pub(crate) trait Step<'a> {
     type Output;
 
     /// The hub.
-    fn hub(&self) -> &Arc<Hub>;
+    fn hub(&self) -> &'a Arc<Hub>;
 
-    /// Tries to complete. If there is no result yet, `waker` is woken when there may be one.
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Self::Output, Error>>;
+    /// Tries to complete, under the hub's lock. If there is no result yet, `waker` is woken when
+    /// there may be one.
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Self::Output, Error>>;
 
     /// The operation as a future.
     fn poll_step(&mut self, cx: &Context<'_>) -> Poll<Result<Self::Output, Error>> {
-        let hub = Arc::clone(self.hub());
-        poll_operation(&hub, cx, |waker| self.step(Some(waker)))
+        poll_operation(self.hub(), cx, |access, waker| {
+            self.step(access, Some(waker))
+        })
     }
 
     /// The operation as a blocking call.
+    #[inline]
     fn wait_step(&mut self, timeout: Option<Duration>) -> Result<Self::Output, Error> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let hub = Arc::clone(self.hub());
-        match hub.wait(deadline, || self.step(None))? {
+        let hub = self.hub();
+        match hub.wait(deadline, |access| self.step(access, None))? {
             Some(result) => result,
             None => Err(Error::Timeout(timeout.unwrap_or_default())),
         }
@@ -39,9 +46,9 @@ pub(crate) trait Step {
 pub(crate) fn poll_operation<T>(
     hub: &Arc<Hub>,
     cx: &Context<'_>,
-    operation: impl FnOnce(&Waker) -> Option<Result<T, Error>>,
+    operation: impl FnOnce(&mut Access<'_>, &Waker) -> Option<Result<T, Error>>,
 ) -> Poll<Result<T, Error>> {
-    match operation(cx.waker()) {
+    match hub.with(|access| operation(access, cx.waker())) {
         Some(result) => Poll::Ready(result),
         None if is_driven(hub) => Poll::Pending,
         None => Poll::Ready(Err(Error::NoDriver)),
@@ -51,7 +58,7 @@ pub(crate) fn poll_operation<T>(
 /// Blocks the thread until an operation on a hub has a result.
 pub(crate) fn wait_operation<T>(
     hub: &Hub,
-    operation: impl FnMut() -> Option<Result<T, Error>>,
+    operation: impl FnMut(&mut Access<'_>) -> Option<Result<T, Error>>,
 ) -> Result<T, Error> {
     hub.wait(None, operation)?.unwrap_or(Err(Error::NoDriver))
 }

@@ -1,10 +1,10 @@
 //! The completions of a hub's ports, and what they do to its connections.
 
 use selvedge::owned::{Buf, Completion, Received};
-use selvedge::{Errno, cq};
+use selvedge::{Errno, FiAddr, cq};
 
 use super::state::State;
-use crate::message::Body;
+use crate::message::{Body, Frame, SmallFrame};
 use crate::port::{Key, Port, Token, bulk_number};
 use crate::wire::{Header, Kind};
 use crate::{End, Message};
@@ -16,7 +16,7 @@ impl State {
         };
         match token {
             Token::Frame => {
-                self.spent_receives[port] += 1;
+                self.receives[port].spent += 1;
                 self.frame(ports, port, completion);
             }
             Token::Hello => {
@@ -88,6 +88,8 @@ impl State {
     fn frame(&mut self, ports: &[Port], port: usize, completion: Completion) {
         let Completion { buf, result, .. } = completion;
         let (peer, sender) = match result {
+            // A libfabric reports a peer without an index in this way.
+            Ok(received) if received.src == FiAddr::UNSPEC => (None, None),
             Ok(received) => (Some(received.src), None),
             Err(error) if error.errno == Errno::AddrNotAvail => (None, error.sender()),
             Err(error) => {
@@ -107,10 +109,11 @@ impl State {
                 self.greet(ports, port, (peer, sender), header, &payload);
             }
             (Ok(header), Some(index)) => {
+                let message = self.message_in(port, buf);
                 let Some(link) = self.links.get_mut(index) else {
                     return;
                 };
-                let taken = link.machine.receive_frame(header, Message::new(buf).into());
+                let taken = link.machine.receive_frame(header, message.into());
                 let taken = taken.map_err(|violation| violation.to_string());
                 self.continue_or_end(ports, index, taken);
             }
@@ -119,6 +122,15 @@ impl State {
             // no client.
             (_, None) => {}
         }
+    }
+
+    /// The message of a frame. A short one is copied, and its buffer is posted again.
+    fn message_in(&mut self, port: usize, buf: Buf) -> Message {
+        let Some(small) = SmallFrame::copied(&buf) else {
+            return Message::new(buf);
+        };
+        self.receives[port].spare.push(buf);
+        Message::of(Frame::Small(small))
     }
 
     fn continue_or_end(&mut self, ports: &[Port], index: usize, taken: Result<(), String>) {

@@ -17,6 +17,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// server that took the greeting may have died, and another one may have its name. A server ignores
 /// the second greeting of a connected client.
 const SILENCE: Duration = Duration::from_secs(1);
+/// As [`SILENCE`], over a transport that may drop the server's consent, because it has no connection
+/// to the client yet.
+const SILENCE_OF_LIBRARY: Duration = Duration::from_millis(100);
 /// The maximum number of connections of a listener. Further clients are refused.
 const CONNECTIONS_MAX: usize = 8192;
 /// The key of a peer without a connection.
@@ -48,7 +51,11 @@ impl State {
             return;
         };
         let nonce = attempts.nonce;
-        let at = now + SILENCE;
+        let at = if ports[port].scheme.reports_peers() {
+            now + SILENCE
+        } else {
+            now + SILENCE_OF_LIBRARY
+        };
         self.attempts.next_at = Some(at);
         self.sweep_at(at);
         self.send_greeting(ports, (port, peer), Kind::Hello, nonce);
@@ -100,6 +107,11 @@ impl State {
     ) {
         let Ok(greeting) = Greeting::parse(payload) else {
             return log::debug!("{sender:?} sent a malformed greeting");
+        };
+        let sender = if ports[port].scheme.reports_peers() {
+            sender
+        } else {
+            stated_address(greeting)
         };
         let peer = match (peer, &sender) {
             (Some(peer), _) => peer,
@@ -233,7 +245,14 @@ impl State {
         kind: Kind,
         nonce: u64,
     ) -> bool {
-        let payload = Greeting::encode(self.options.limits, self.options.version);
+        let stated = match stated_by(&ports[to.0]) {
+            Ok(stated) => stated,
+            Err(error) => {
+                self.fail(ports, &error);
+                return false;
+            }
+        };
+        let payload = Greeting::encode(self.options.limits, self.options.version, &stated);
         let mut header = Header::new(kind);
         header.id = nonce;
         self.send_text(ports, to, header, &payload)
@@ -248,16 +267,17 @@ impl State {
     ) -> bool {
         header.len = payload.len() as u64;
         let port = &ports[port];
-        let mut message = match port.message(payload.len()) {
-            Ok(message) => message,
+        let frame = port.message_from(payload);
+        let frame = frame.and_then(|message| port.pooled(message.into_frame(&header)));
+        let frame = match frame {
+            Ok(frame) => frame,
             Err(error) => {
                 self.fail(ports, &error);
                 return false;
             }
         };
-        message.copy_from_slice(payload);
         // A `Hello` has a completion, because its result is the reason that a client reports.
-        match port.send(message.into_frame(&header), peer, Token::Hello) {
+        match port.send(frame, peer, Token::Hello) {
             Ok(()) => true,
             Err(error) => {
                 self.attempt_failed(&error.errno.to_string());
@@ -265,6 +285,23 @@ impl State {
             }
         }
     }
+}
+
+/// The address that a greeting states, where the transport does not report the peer's.
+fn stated_by(port: &Port) -> Result<Vec<u8>, Error> {
+    if port.scheme.reports_peers() {
+        return Ok(Vec::new());
+    }
+    Ok(port.address()?.to_bytes())
+}
+
+/// The address that a client states. Nothing vouches for it.
+fn stated_address(greeting: Greeting<'_>) -> Option<Address> {
+    let address = Address::from_bytes(greeting.address);
+    if address.is_none() {
+        log::debug!("a client does not state its address");
+    }
+    address
 }
 
 #[cfg(test)]

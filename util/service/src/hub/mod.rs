@@ -7,33 +7,30 @@ mod attempts;
 mod completions;
 mod greet;
 mod link;
+mod locked;
 mod operations;
-mod parker;
 mod shared;
 mod state;
-#[cfg(feature = "tokio")]
-mod tokio_driver;
-mod waiting;
-mod waits;
+mod steps;
+mod wait;
 
-pub(crate) use self::operations::Report;
+pub(crate) use self::locked::Access;
 pub(crate) use self::shared::{Cancellation, Shared};
-pub(crate) use self::state::Change;
+pub(crate) use self::state::{Change, RequestLimit};
+pub(crate) use self::steps::Report;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use selvedge::owned::Completions;
-
 use self::attempts::Attempts;
-use self::parker::Parker;
+use self::locked::{Lock, Turn};
 use self::state::State;
-use self::waiting::Waiting;
+use self::wait::{Parker, Waiting};
 use crate::machine::Role;
-use crate::message::Body;
-use crate::port::{Buffers, Port, Scheme, ServiceAddress};
+use crate::port::{Buffers, Memory, Port, Scheme, ServiceAddress};
 use crate::{Error, Message, Options};
 
 /// How long a client with several addresses waits for an endpoint of shared memory. It is on the
@@ -44,20 +41,13 @@ const NEAR_TIMEOUT: &str = "100ms";
 #[derive(Debug)]
 pub(crate) struct Hub {
     parker: Parker,
-    ports: Vec<Port>,
+    /// The memory of messages at each port, which needs no lock of the hub.
+    memories: Vec<Arc<Memory>>,
     spin: Duration,
-    locked: Mutex<Locked>,
+    lock: Lock,
     waiting: Waiting,
     #[cfg(feature = "tokio")]
     task: Mutex<Option<tokio::task::JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Locked {
-    state: State,
-    done: Completions,
-    /// The time for which the timer is set.
-    timer: Option<Instant>,
 }
 
 impl Hub {
@@ -67,7 +57,7 @@ impl Hub {
     /// [`Error::Address`] for an address that is taken or cannot be used.
     pub(crate) fn listen(addresses: &str, options: &Options) -> Result<Arc<Self>, Error> {
         let addresses = ServiceAddress::parse_list(addresses)?;
-        let open = |local: &ServiceAddress| Port::open(local.scheme, Some(local), options);
+        let open = |local| Port::listen(local, options);
         let ports = addresses.iter().map(open).collect::<Result<_, _>>()?;
         Self::new(Role::Server, options, ports, Attempts::default())
     }
@@ -82,26 +72,24 @@ impl Hub {
         }
         let mut ports: Vec<Port> = Vec::new();
         let mut targets = Vec::new();
-        for ServiceAddress {
-            scheme,
-            address,
-            text,
-        } in addresses
-        {
-            let of_scheme = |port: &Port| port.scheme == scheme;
-            let index = match ports.iter().position(of_scheme) {
+        for remote in addresses {
+            // A libfabric has an endpoint for each address: it opens one that reaches the address.
+            let serves =
+                |port: &Port| port.scheme == remote.scheme && remote.scheme.reports_peers();
+            let index = match ports.iter().position(serves) {
                 Some(index) => index,
                 None => {
-                    ports.push(Port::open(scheme, None, &options)?);
+                    ports.push(Port::connect(&remote, &options)?);
                     ports.len() - 1
                 }
             };
-            targets.push((index, ports[index].insert(&address)?, text));
+            let peer = ports[index].insert(&remote.address)?;
+            targets.push((index, peer, remote.text));
         }
         let nonce = RandomState::new().hash_one(std::process::id());
         let attempts = Attempts::new(targets, nonce, options.connect_timeout);
         let hub = Self::new(Role::Client, &options, ports, attempts)?;
-        hub.with(|state, ports| state.attempt(ports, Instant::now()));
+        hub.with(|Access { state, ports }| state.attempt(ports, Instant::now()));
         Ok(hub)
     }
 
@@ -113,16 +101,11 @@ impl Hub {
     ) -> Result<Arc<Self>, Error> {
         let parker = Parker::new(ports.iter().map(Port::wait_fd))?;
         let state = State::new(role, options.clone(), ports.len(), attempts);
-        let locked = Locked {
-            state,
-            done: State::completions(),
-            timer: None,
-        };
         Ok(Arc::new(Self {
             parker,
-            ports,
+            memories: ports.iter().map(Port::memory).collect(),
             spin: options.spin,
-            locked: Mutex::new(locked),
+            lock: Lock::new(state, ports),
             waiting: Waiting::default(),
             #[cfg(feature = "tokio")]
             task: Mutex::new(None),
@@ -131,94 +114,57 @@ impl Hub {
 
     /// The addresses of the ports.
     pub(crate) fn addresses(&self) -> Result<Vec<String>, Error> {
-        let text = |port: &Port| -> Result<String, Error> {
-            let address = port.address()?.to_string();
-            Ok(match port.scheme {
-                Scheme::Shm => address.replacen("fi_shm", "shm", 1),
-                Scheme::Tcp => format!("tcp://{address}"),
-            })
-        };
-        self.ports.iter().map(text).collect()
+        self.with(|access| access.ports.iter().map(Port::service_address).collect())
     }
 
     /// A message of `len` zeros for a peer at this port.
     pub(crate) fn message(&self, port: usize, len: usize) -> Result<Message, Error> {
-        let mut message = self.ports[port].message(len)?;
+        let mut message = self.memories[port].message(len)?;
         message.fill(0);
         Ok(message)
     }
 
     /// A message with a copy of `bytes` for a peer at this port.
     pub(crate) fn message_from(&self, port: usize, bytes: &[u8]) -> Result<Message, Error> {
-        self.ports[port].message_from(bytes)
-    }
-
-    /// The payload that has arrived at this port, as a message.
-    ///
-    /// # Errors
-    /// As [`Body::into_message`].
-    pub(crate) fn message_of(&self, port: usize, body: Body) -> Result<Message, Error> {
-        body.into_message(&self.ports[port])
+        self.memories[port].message_from(bytes)
     }
 
     /// Buffers that can be lent to peers of the first port over shared memory, if there is one.
     pub(crate) fn lendable_buffers(&self) -> Buffers {
-        let mut ports = self.ports.iter();
-        let shm = ports.position(|port| port.scheme == Scheme::Shm);
-        self.ports[shm.unwrap_or(0)].lendable_buffers()
+        let mut memories = self.memories.iter();
+        let shm = memories.position(|memory| memory.scheme == Scheme::Shm);
+        self.memories[shm.unwrap_or(0)].lendable_buffers()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Locked> {
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self) -> Turn<'_> {
+        self.lock.take(&self.parker)
     }
 
     /// Calls `change` under the lock, then wakes the tasks that it concerns.
-    fn with<T>(&self, change: impl FnOnce(&mut State, &[Port]) -> T) -> T {
-        let mut locked = self.lock();
-        let result = change(&mut locked.state, &self.ports);
-        let woken = std::mem::take(&mut locked.state.woken);
-        let is_earlier = match (locked.state.next_sweep, locked.timer) {
-            (Some(next), Some(timer)) => next < timer,
-            (next, _) => next.is_some(),
-        };
-        if is_earlier && let Some(next) = locked.state.next_sweep {
-            locked.timer = Some(next);
-            self.parker.set_timer(next);
-        }
-        drop(locked);
-        woken.into_iter().for_each(Waker::wake);
+    #[inline]
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Access<'_>) -> T) -> T {
+        let mut turn = self.turn();
+        let result = change(&mut turn.access());
+        turn.release();
         result
     }
 
-    /// Drives the ports and the timers once. Returns whether there was anything to do.
+    /// Drives the ports once. Returns whether there was anything to do.
     pub(crate) fn poll(&self) -> bool {
-        let mut locked = self.lock();
-        let Locked { state, done, .. } = &mut *locked;
-        let is_active = state.poll(&self.ports, done);
-        let woken = std::mem::take(&mut state.woken);
-        drop(locked);
-        woken.into_iter().for_each(Waker::wake);
+        let mut turn = self.turn();
+        let is_active = turn.poll();
+        turn.release();
         if is_active {
             self.waiting.notify();
         }
         is_active
     }
 
-    /// Takes the event of the timer, if it is due. It has to be set again then.
-    fn take_expiration(&self) {
-        let mut locked = self.lock();
-        let is_due = locked.timer.is_some_and(|at| at <= Instant::now());
-        if is_due && self.parker.take_expiration() {
-            locked.timer = None;
-        }
-    }
-
     /// Does what is to be done at this time, and sets the timer for what comes next.
     pub(crate) fn sweep(&self) {
-        self.with(|state, ports| {
-            let now = Instant::now();
-            state.sweep(ports, now);
-        });
+        let mut turn = self.turn();
+        let _ = turn.sweep(Instant::now());
+        turn.release();
     }
 }
 

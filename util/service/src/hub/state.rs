@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use selvedge::FiAddr;
-use selvedge::owned::Completions;
+use selvedge::owned::{Buf, Completions};
 use slab::Slab;
 
 use super::attempts::Attempts;
-use super::link::Link;
 use super::link::closing::LINGER;
+use super::link::{Call, Link};
 use super::shared::Shared;
 use crate::machine::{Machine, Role};
+use crate::message::Body;
 use crate::port::{Key, Port};
 use crate::wire::Limits;
-use crate::{End, Error, Options};
+use crate::{End, Error, Message, Options};
 
 /// The number of completions of one poll.
 const BATCH: usize = 64;
@@ -27,12 +28,35 @@ const SPENT_MAX: usize = 32;
 /// When a post that found a full queue is tried again, if no completion comes first.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// The number of outstanding sends of all connections for which every transport has room.
+const ROOM_OF_SENDS: u64 = 128;
+
 /// A change that a listener reports besides messages and requests.
 #[derive(Debug)]
 pub(crate) enum Change {
     Connected(Arc<Shared>),
     Lost(Arc<Shared>, End),
 }
+
+/// The receives for frames that have completed and are to be posted again.
+#[derive(Debug, Default)]
+pub(super) struct SpentReceives {
+    /// Their number.
+    pub(super) spent: usize,
+    /// The buffers of some of them.
+    pub(super) spare: Vec<Buf>,
+}
+
+/// The time limit of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLimit {
+    /// The start of the request.
+    pub(crate) start: Instant,
+    pub(crate) timeout: Duration,
+}
+
+/// The result of a request: the response, or the reason why there is none.
+pub(crate) type Outcome = Result<Body, Error>;
 
 /// The state of a hub, behind its lock.
 #[derive(Debug)]
@@ -43,9 +67,8 @@ pub(crate) struct State {
     generation: u32,
     /// The connections by the peer's index, for each port.
     pub(super) peers: Vec<FxHashMap<FiAddr, usize>>,
-    /// The number of receives for frames that have completed and are to be posted again, for each
-    /// port.
-    pub(super) spent_receives: Vec<usize>,
+    /// The receives of each port that are to be posted again.
+    pub(super) receives: Vec<SpentReceives>,
     /// Peers without a connection, whose addresses are removed later.
     lingering: VecDeque<(Instant, usize, FiAddr)>,
     /// Connections with messages or requests for a listener.
@@ -70,7 +93,9 @@ impl State {
             links: Slab::new(),
             generation: 0,
             peers: vec![FxHashMap::default(); ports],
-            spent_receives: vec![0; ports],
+            receives: std::iter::repeat_with(SpentReceives::default)
+                .take(ports)
+                .collect(),
             lingering: VecDeque::new(),
             listed: VecDeque::new(),
             changes: VecDeque::new(),
@@ -100,7 +125,7 @@ impl State {
                 self.complete(ports, index, completion);
             }
             is_active |= !is_idle;
-            if is_idle || self.spent_receives[index] >= SPENT_MAX {
+            if is_idle || self.receives[index].spent >= SPENT_MAX {
                 self.post_receives(ports, index);
             }
         }
@@ -109,8 +134,9 @@ impl State {
 
     /// Posts the receives of a port again that have completed. A response goes out before that.
     fn post_receives(&mut self, ports: &[Port], index: usize) {
-        for _ in 0..std::mem::take(&mut self.spent_receives[index]) {
-            if let Err(error) = ports[index].receive_frame() {
+        for _ in 0..std::mem::take(&mut self.receives[index].spent) {
+            let spare = self.receives[index].spare.pop();
+            if let Err(error) = ports[index].receive_frame(spare) {
                 return self.fail(ports, &error);
             }
         }
@@ -128,10 +154,10 @@ impl State {
     }
 
     /// Does what is to be done at this time: requests time out, posts are tried again, addresses of
-    /// ended connections are removed.
-    pub(super) fn sweep(&mut self, ports: &[Port], now: Instant) {
+    /// ended connections are removed. Returns whether it was time for that.
+    pub(super) fn sweep(&mut self, ports: &[Port], now: Instant) -> bool {
         if self.next_sweep.is_none_or(|at| now < at) {
-            return;
+            return false;
         }
         self.next_sweep = None;
         while let Some(&(at, port, peer)) = self.lingering.front() {
@@ -147,9 +173,12 @@ impl State {
         let indices: Vec<_> = self.links.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.expire_calls(index, now);
+            self.probe(ports, index, now);
             self.pump(ports, index);
+            self.check_reachable(ports, index, now);
         }
         self.attempt(ports, now);
+        true
     }
 
     fn expire_calls(&mut self, index: usize, now: Instant) {
@@ -157,7 +186,7 @@ impl State {
             return;
         };
         let mut next = None;
-        for (&id, call) in &mut link.calls {
+        for (id, call) in link.calls.iter_mut() {
             match call.deadline {
                 Some(at) if call.outcome.is_none() && at <= now => {
                     call.outcome = Some(Err(Error::Timeout(call.timeout)));
@@ -172,6 +201,28 @@ impl State {
         }
         if let Some(at) = next {
             self.sweep_at(at);
+        }
+    }
+
+    /// Probes a peer whose death the transport does not report.
+    fn probe(&mut self, ports: &[Port], index: usize, now: Instant) {
+        let probe = |link: &mut Link| link.probe(&ports[link.shared.port], now);
+        if let Some(at) = self.links.get_mut(index).and_then(probe) {
+            self.sweep_at(at);
+        }
+    }
+
+    /// Ends the connection to a peer that is not reachable any more. A transport without room for
+    /// sends refuses them to every peer.
+    fn check_reachable(&mut self, ports: &[Port], index: usize, now: Instant) {
+        let is_unreachable = |link: &mut Link| link.is_unreachable(&ports[link.shared.port], now);
+        if !self.links.get_mut(index).is_some_and(is_unreachable) {
+            return;
+        }
+        let sends = self.links.iter().map(|(_, link)| link.outstanding_sends());
+        if sends.sum::<u64>() < ROOM_OF_SENDS {
+            let text = "its transport has refused all messages for some seconds".to_owned();
+            self.end(ports, index, &End::Lost(text));
         }
     }
 
@@ -208,6 +259,7 @@ impl State {
         link.watch(&ports[port])?;
         vacant.insert(link);
         self.peers[port].insert(peer, index);
+        self.probe(ports, index, Instant::now());
         Ok(index)
     }
 
@@ -217,15 +269,78 @@ impl State {
         (link.shared.key == key).then_some(link)
     }
 
+    /// The connection of a handle, if it has not ended.
+    pub(super) fn open_link(&mut self, shared: &Shared) -> Result<&mut Link, Error> {
+        if let Some(end) = shared.end.get() {
+            return Err(Error::Ended(end.clone()));
+        }
+        self.link(shared.key).ok_or(Error::Ended(End::Local))
+    }
+
+    /// Queues a request, and posts what the connection can send. Returns the number of the request.
+    pub(super) fn request(
+        &mut self,
+        ports: &[Port],
+        shared: &Shared,
+        message: Message,
+        limit: Option<RequestLimit>,
+    ) -> Result<u64, Error> {
+        let link = self.open_link(shared)?;
+        link.check_length(&message)?;
+        let deadline = limit.and_then(|limit| limit.start.checked_add(limit.timeout));
+        let id = link.machine.request(message.into(), deadline);
+        let call = Call {
+            waker: None,
+            outcome: None,
+            deadline,
+            timeout: limit.map_or(Duration::ZERO, |limit| limit.timeout),
+        };
+        link.calls.insert(id, call);
+        if let Some(at) = deadline {
+            self.sweep_at(at);
+        }
+        let now = || limit.map_or_else(Instant::now, |limit| limit.start);
+        self.pump_at(ports, shared.key.index as usize, now);
+        Ok(id)
+    }
+
+    /// Takes the outcome of a request, or has `waker` woken when there is one.
+    pub(super) fn take_outcome(
+        &mut self,
+        key: Key,
+        id: u64,
+        waker: Option<&Waker>,
+    ) -> Option<Outcome> {
+        let ended = Some(Err(Error::Ended(End::Local)));
+        let Some(link) = self.link(key) else {
+            return ended;
+        };
+        let Some(call) = link.calls.get_mut(id) else {
+            return ended;
+        };
+        let outcome = call.outcome.take();
+        if outcome.is_some() {
+            link.calls.remove(id);
+        } else {
+            call.waker = waker.cloned();
+        }
+        outcome
+    }
+
     /// Posts and reports what a connection's machine has for its application and its peer.
     pub(super) fn pump(&mut self, ports: &[Port], index: usize) {
+        self.pump_at(ports, index, Instant::now);
+    }
+
+    /// As [`Self::pump`]; `now` reads the clock for the deadlines of requests.
+    fn pump_at(&mut self, ports: &[Port], index: usize, now: impl Fn() -> Instant) {
         let Some(link) = self.links.get_mut(index) else {
             return;
         };
         if !link.is_open() {
             return;
         }
-        if let Err(end) = link.pump(&ports[link.shared.port], &mut self.woken) {
+        if let Err(end) = link.pump(&ports[link.shared.port], &mut self.woken, now) {
             return self.end(ports, index, &end);
         }
         let (is_blocked, closing_until) = (link.is_blocked(), link.closing_until());

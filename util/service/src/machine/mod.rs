@@ -4,6 +4,7 @@
 //! returns [`Output`]s to post and [`Event`]s to report. It knows neither endpoints nor time, and
 //! does not own memory: `M` is the handle of a payload.
 
+mod id_map;
 #[cfg(test)]
 mod model;
 mod receiver;
@@ -13,12 +14,11 @@ mod types;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
-
 use self::receiver::Receiver;
 use self::sender::{Outgoing, Sender};
 use crate::wire::{Header, Kind, Limits};
 
+pub(crate) use self::id_map::IdMap;
 pub(crate) use self::receiver::{Incoming, Taken};
 pub(crate) use self::sender::message_number;
 pub(crate) use self::types::{Event, Output, Payload, Role, Violation};
@@ -34,7 +34,7 @@ pub(crate) struct Machine<M> {
     events: VecDeque<Event<M>>,
     next_id: u64,
     /// The client's requests without a response. Each has exactly one, also after it was cancelled.
-    awaited: FxHashSet<u64>,
+    awaited: IdMap<()>,
     /// The peer's last frame, until the payloads that it has sent before have arrived.
     closing: Option<Closing<M>>,
 }
@@ -57,7 +57,7 @@ impl<M: Payload> Machine<M> {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             next_id: 1,
-            awaited: FxHashSet::default(),
+            awaited: IdMap::new(),
             closing: None,
         }
     }
@@ -89,15 +89,15 @@ impl<M: Payload> Machine<M> {
         let mut outgoing = Outgoing::new(Kind::Request, id, payload);
         outgoing.deadline = deadline;
         self.sender.queue(outgoing);
-        self.awaited.insert(id);
+        self.awaited.insert(id, ());
         id
     }
 
     /// Cancels a request: removes it from the queue, or tells the peer.
     pub(crate) fn cancel(&mut self, id: u64) {
         if self.sender.remove(id) {
-            self.awaited.remove(&id);
-        } else if self.awaited.contains(&id) {
+            self.awaited.remove(id);
+        } else if self.awaited.contains(id) {
             let mut header = Header::new(Kind::Cancel);
             header.id = id;
             self.outputs.push_back(Output::Frame(header, None));
@@ -115,6 +115,11 @@ impl<M: Payload> Machine<M> {
             Err(text) => (Kind::Failure, text),
         };
         self.sender.queue(Outgoing::new(kind, id, payload));
+    }
+
+    /// Whether a request of the peer has neither a response nor a cancellation.
+    pub(crate) fn is_open(&self, id: u64) -> bool {
+        self.receiver.is_open(id)
     }
 
     /// Takes the oldest message or request, unless the queue of responses is full: the peer then
@@ -142,7 +147,7 @@ impl<M: Payload> Machine<M> {
         match header.kind {
             Kind::Message | Kind::Request | Kind::Response | Kind::Failure => {
                 let is_response = matches!(header.kind, Kind::Response | Kind::Failure);
-                let is_awaited = !is_response || self.awaited.remove(&header.id);
+                let is_awaited = !is_response || self.awaited.remove(header.id).is_some();
                 let bulk = self.receiver.receive(header, payload)?;
                 if !is_awaited {
                     return Err(Violation::Unexpected(header.id));
@@ -238,8 +243,16 @@ impl<M: Payload> Machine<M> {
 
     /// Queues a frame of nothing but credit, if the peer may wait for it.
     fn return_credit(&mut self) {
+        if self.receiver.owes_much() {
+            self.probe();
+        }
+    }
+
+    /// Queues a frame of nothing but credit, unless there is a frame in the queue of those that need
+    /// none.
+    pub(crate) fn probe(&mut self) {
         let is_frame = |output: &Output<M>| matches!(output, Output::Frame(..));
-        if self.receiver.owes_much() && !self.outputs.iter().any(is_frame) {
+        if !self.outputs.iter().any(is_frame) {
             let header = Header::new(Kind::Credit);
             self.outputs.push_back(Output::Frame(header, None));
         }

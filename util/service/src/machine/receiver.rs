@@ -252,6 +252,11 @@ impl<M: Payload> Receiver<M> {
         self.open.remove(&id)
     }
 
+    /// Whether a request that has arrived was neither finished nor cancelled.
+    pub(super) fn is_open(&self, id: u64) -> bool {
+        self.open.contains(&id)
+    }
+
     /// Takes the oldest complete message or request.
     pub(super) fn take(&mut self) -> Option<Taken<M>> {
         let (taken, credit) = self.complete.pop_front()?;

@@ -52,12 +52,15 @@ impl Body {
 
     /// The payload, and the room for a header in front, to be read in place; `None` for one that is
     /// still sent.
-    pub(crate) fn into_view(self) -> Option<View> {
-        match self {
-            Self::Message(message) => Some(View::from(message.into_bulk())),
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when there is no memory.
+    pub(crate) fn into_view(self, port: &Port) -> Result<Option<View>, Error> {
+        Ok(match self {
+            Self::Message(message) => Some(port.pooled(message.into_bulk())?.into()),
             Self::Shared(shared) => shared.into_buf().ok().map(View::from),
             Self::Lent(view) => Some(view),
-        }
+        })
     }
 
     /// The payload as a text, such as the reason of a failure.

@@ -1,24 +1,27 @@
-//! `Port`: the endpoint of one transport, with its address vector and its buffers.
+//! `Port`: the endpoint of one transport, with its address vector and its memory.
 
 mod address;
 mod buffers;
+mod discovery;
+mod memory;
 mod sends;
 mod token;
 
 pub(crate) use self::address::{Scheme, ServiceAddress};
 pub(crate) use self::buffers::Buffers;
+pub(crate) use self::memory::Memory;
 pub(crate) use self::sends::Sends;
 pub(crate) use self::token::{Key, Token};
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge::owned::{Buf, Completions, Endpoint, Handle, SharedBuf, TryPostError};
-use selvedge::{
-    Address, AddressVector, Caps, Errno, FiAddr, Hints, PeerCredentials, TagMatch, av, cq, wait,
-};
+use selvedge::{Address, AddressVector, Errno, FiAddr, PeerCredentials, TagMatch, av, cq, wait};
 
+use self::discovery::Side;
+use crate::message::{Frame, SMALL_FRAME_MAX};
 use crate::wire::HEADER;
 use crate::{Error, Message, Options};
 
@@ -34,13 +37,15 @@ const END_TAG: u64 = 1 << 62;
 /// The bit of the tags of announced payloads. The lower bits are the announcement's number.
 const BULK_TAG: u64 = 1 << 63;
 
-/// The endpoint of one transport.
+/// The endpoint of one transport. The lock of a hub protects it.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) scheme: Scheme,
+    /// The name of the provider.
+    provider: String,
     ep: Endpoint,
     av: Arc<dyn AddressVector>,
-    buffers: Mutex<Buffers>,
+    memory: Arc<Memory>,
     inject_size: usize,
 }
 
@@ -58,56 +63,86 @@ impl From<TryPostError> for PostError {
 }
 
 impl Port {
-    /// Opens an endpoint at the address `local`, or at one that the provider chooses.
+    /// Opens the endpoint of a server at its address.
+    ///
+    /// # Errors
+    /// [`Error::Address`] with the provider's reason.
+    pub(crate) fn listen(local: &ServiceAddress, options: &Options) -> Result<Self, Error> {
+        Self::open(Side::Listen(local), options)
+    }
+
+    /// Opens the endpoint of a client of the server at an address.
     ///
     /// # Errors
     /// [`Error::Transport`] with the provider's reason.
-    pub(crate) fn open(
-        scheme: Scheme,
-        local: Option<&ServiceAddress>,
-        options: &Options,
-    ) -> Result<Self, Error> {
-        let caps = Caps::MSG | Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV;
-        let hints = Hints::new()
-            .provider(scheme.provider())
-            .caps(caps | Caps::SOURCE | Caps::SOURCE_ERR);
-        let registry = selvedge_providers::builtin().with_params(options.provider_params());
-        let infos = registry
-            .infos(&hints)
-            .map_err(|error| opening(scheme, local, &error))?;
-        let mut infos = infos.into_iter();
-        let mut info = infos
-            .next()
-            .ok_or_else(|| Error::Transport(format!("the provider {scheme} has no endpoint")))?;
-        info.src_addr = local.map(|local| local.address.clone());
-        if local.is_some() {
+    pub(crate) fn connect(remote: &ServiceAddress, options: &Options) -> Result<Self, Error> {
+        Self::open(Side::Connect(remote), options)
+    }
+
+    fn open(side: Side<'_>, options: &Options) -> Result<Self, Error> {
+        let ServiceAddress {
+            scheme, provider, ..
+        } = side.address();
+        let mut info = side.discover(options)?;
+        // Each connection of a listener has a receive that reports its end.
+        if matches!(side, Side::Listen(_)) && scheme.reports_peers() {
             info.rx_attr.size = info.rx_attr.size.max(DEPTH);
         }
-        let error = |error| opening(scheme, local, &error);
-        let domain = info.open().map_err(error)?;
-        let av = domain.av(&av::Attr::default()).map_err(error)?;
+        let failed = |error| side.failed(&error);
+        let domain = info.open().map_err(failed)?;
+        let av = domain.av(&av::Attr::default()).map_err(failed)?;
         let mut queue = cq::Attr::default();
         queue.wait_obj = wait::Object::Fd;
         // The hub polls before it waits, for as long as the options say.
         queue.spin_time = Some(Duration::ZERO);
-        let ep = Endpoint::open_waiting(&*domain, &info, Arc::clone(&av), queue).map_err(error)?;
+        let ep = Endpoint::open_waiting(&*domain, &info, Arc::clone(&av), queue).map_err(failed)?;
+        // Elsewhere, an injected frame may wait in this process, and nothing reports that it is
+        // sent.
+        let inject_size = match scheme {
+            Scheme::Shm => info.tx_attr.inject_size,
+            Scheme::Tcp | Scheme::Ofi => 0,
+        };
+        let copies_short_frames = inject_size >= SMALL_FRAME_MAX;
+        let buffers = Buffers::new(domain);
         let port = Self {
-            scheme,
+            scheme: *scheme,
+            provider: provider.clone(),
             ep,
             av,
-            buffers: Mutex::new(Buffers::new(domain)),
-            inject_size: info.tx_attr.inject_size,
+            memory: Arc::new(Memory::new(*scheme, copies_short_frames, buffers)),
+            inject_size,
         };
         for _ in 0..RECEIVES {
-            port.receive_frame()?;
+            port.receive_frame(None)?;
         }
         Ok(port)
+    }
+
+    /// The memory of messages at this port.
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
     }
 
     /// The address that peers insert.
     pub(crate) fn address(&self) -> Result<Address, Error> {
         let address = self.ep.address();
         address.map_err(|errno| Error::operation("address of the endpoint", errno))
+    }
+
+    /// The address as a program writes it.
+    ///
+    /// # Errors
+    /// As [`Self::address`].
+    pub(crate) fn service_address(&self) -> Result<String, Error> {
+        let address = self.address()?.to_string();
+        Ok(match self.scheme {
+            Scheme::Shm => address.replacen("fi_shm", "shm", 1),
+            Scheme::Tcp => format!("tcp://{address}"),
+            Scheme::Ofi => {
+                let provider = self.provider.trim_end_matches(";ofi");
+                format!("ofi://{address}/{provider}")
+            }
+        })
     }
 
     /// Inserts the address of a peer.
@@ -132,36 +167,51 @@ impl Port {
 
     /// A message of `len` bytes: zeros, or bytes of earlier messages.
     pub(crate) fn message(&self, len: usize) -> Result<Message, Error> {
-        self.take(HEADER.saturating_add(len)).map(Message::new)
+        self.memory.message(len)
     }
 
     /// A message with a copy of `bytes`.
     pub(crate) fn message_from(&self, bytes: &[u8]) -> Result<Message, Error> {
-        let mut message = self.message(bytes.len())?;
-        message.copy_from_slice(bytes);
-        Ok(message)
+        self.memory.message_from(bytes)
     }
 
-    /// A buffer of this length.
+    /// A buffer for a header and a payload of `len` bytes.
     pub(crate) fn take(&self, len: usize) -> Result<Buf, Error> {
-        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        buffers.take(len)
+        self.memory.take(HEADER.saturating_add(len))
     }
 
-    /// Posts a receive for the next frame of any peer.
-    pub(crate) fn receive_frame(&self) -> Result<(), Error> {
-        let buf = self.take(FRAME_LEN)?;
+    /// The frame in a buffer of a pool.
+    pub(crate) fn pooled(&self, frame: Frame) -> Result<Buf, Error> {
+        self.memory.pooled(frame)
+    }
+
+    /// The frame in memory from which [`Self::send_frame`] sends.
+    pub(crate) fn sendable(&self, frame: Frame) -> Result<Frame, Error> {
+        self.memory.sendable(frame)
+    }
+
+    /// Posts a receive for the next frame of any peer, into a buffer of an earlier one if there is
+    /// one.
+    pub(crate) fn receive_frame(&self, spare: Option<Buf>) -> Result<(), Error> {
+        let buf = match spare {
+            Some(buf) => buf,
+            None => self.memory.take(FRAME_LEN)?,
+        };
         let posted = self.ep.recv(buf, FiAddr::UNSPEC, Token::Frame.context());
         let failed = |error: TryPostError| Error::operation("receive", error.errno);
         posted.map(drop).map_err(failed)
     }
 
-    /// Posts a receive that fails when `peer` ends.
-    pub(crate) fn watch(&self, peer: FiAddr, key: Key) -> Result<Handle, Error> {
-        let buf = self.take(1)?;
+    /// Posts a receive that fails when `peer` ends, if the transport reports that.
+    pub(crate) fn watch(&self, peer: FiAddr, key: Key) -> Result<Option<Handle>, Error> {
+        if !self.scheme.reports_peers() {
+            return Ok(None);
+        }
+        let buf = self.memory.take(1)?;
         let context = Token::End(key).context();
         let posted = self.ep.trecv(buf, peer, TagMatch::exact(END_TAG), context);
-        posted.map_err(|error| Error::operation("receive", error.errno))
+        let posted = posted.map_err(|error| Error::operation("receive", error.errno))?;
+        Ok(Some(posted))
     }
 
     /// Posts a receive for the announced payload with this number.
@@ -221,31 +271,27 @@ impl Port {
         posted.map(drop).map_err(|error| error.errno)
     }
 
-    /// Buffers that can be lent, if the transport can lend.
-    pub(crate) fn lendable_buffers(&self) -> Buffers {
-        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.scheme {
-            Scheme::Shm => buffers.of_special_memory(),
-            Scheme::Tcp => buffers.of_ordinary_memory(),
-        }
-    }
-
     /// Sends a frame. Returns whether there will be a completion: a short frame has none.
+    ///
+    /// # Errors
+    /// The error returns the frame.
     pub(crate) fn send_frame(
         &self,
-        buf: Buf,
+        frame: Frame,
         peer: FiAddr,
         key: Key,
         slot: u32,
-    ) -> Result<bool, PostError> {
-        // Over tcp, an injected frame may wait in this process, and nothing reports that it is
-        // sent.
-        if buf.len() > self.inject_size || self.scheme == Scheme::Tcp {
-            return self.send(buf, peer, Token::Sent(key, slot)).map(|()| true);
-        }
-        match self.ep.inject(&buf, peer, None) {
-            Ok(()) => Ok(false),
-            Err(errno) => Err(PostError { errno, buf }),
+    ) -> Result<bool, (Errno, Frame)> {
+        match frame {
+            Frame::Pooled(buf) if buf.len() > self.inject_size => {
+                let posted = self.send(buf, peer, Token::Sent(key, slot));
+                let failed = |PostError { errno, buf }| (errno, Frame::Pooled(buf));
+                posted.map(|()| true).map_err(failed)
+            }
+            frame => match self.ep.inject(frame.bytes(), peer, None) {
+                Ok(()) => Ok(false),
+                Err(errno) => Err((errno, frame)),
+            },
         }
     }
 
@@ -288,15 +334,4 @@ pub(crate) const fn bulk_number(tag: u64) -> u64 {
 
 const fn bulk_tag(number: u64) -> u64 {
     BULK_TAG | (number & !(END_TAG | BULK_TAG))
-}
-
-/// The error of opening an endpoint, with the address that the application named.
-fn opening(scheme: Scheme, local: Option<&ServiceAddress>, error: &selvedge::Error) -> Error {
-    match local {
-        Some(local) => Error::Address {
-            address: local.text.clone(),
-            reason: error.to_string(),
-        },
-        None => Error::Transport(format!("an endpoint of {scheme} cannot be opened: {error}")),
-    }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Sends {
 impl Sends {
     /// Whether one more send may be posted.
     pub(crate) const fn has_room(&self) -> bool {
-        self.posted - self.completed < SENDS_MAX as u64
+        self.outstanding() < SENDS_MAX as u64
     }
 
     /// The slot of the next send, which its completion names: below 64.
@@ -45,6 +45,11 @@ impl Sends {
 
     const fn oldest(&self) -> u64 {
         1 << (self.completed % SENDS_MAX as u64)
+    }
+
+    /// The number of sends after the last completed one that has none before it.
+    pub(crate) const fn outstanding(&self) -> u64 {
+        self.posted - self.completed
     }
 
     /// Whether the first `count` sends have completed.

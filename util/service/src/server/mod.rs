@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 
 use crate::executor::{Driver, Step, operation};
-use crate::hub::{Change, Hub, Report};
+use crate::hub::{Access, Change, Hub, Report};
 use crate::port::Buffers;
 use crate::{End, Error, Message, Options, Peer};
 
@@ -79,7 +79,9 @@ impl Listener {
     pub fn try_event(&self) -> Result<Option<Event>, Error> {
         self.hub.poll();
         self.hub.sweep();
-        self.event().step(None).transpose()
+        let hub = &self.hub;
+        hub.with(|access| self.event().step(access, None))
+            .transpose()
     }
 
     /// Makes this listener's futures work under any executor: see [`Driver`].
@@ -105,8 +107,8 @@ impl Listener {
             Report::Change(Change::Connected(shared)) => Event::Connected(peer(shared)),
             Report::Change(Change::Lost(shared, end)) => Event::Lost(peer(shared), end),
             Report::Message(shared, message) => Event::Message(peer(shared), message),
-            Report::Request(shared, incoming, cancellation) => {
-                Event::Request(Request::new(peer(shared), incoming, cancellation))
+            Report::Request(shared, incoming) => {
+                Event::Request(Request::new(peer(shared), incoming))
             }
         }
     }
@@ -123,15 +125,19 @@ impl Drop for Listener {
 #[must_use = "a future does nothing unless it is awaited or waited for"]
 pub struct NextEvent<'a>(&'a Listener);
 
-impl Step for NextEvent<'_> {
+impl<'a> Step<'a> for NextEvent<'a> {
     type Output = Event;
 
-    fn hub(&self) -> &Arc<Hub> {
+    fn hub(&self) -> &'a Arc<Hub> {
         &self.0.hub
     }
 
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Event, Error>> {
-        let report = self.0.hub.next_report(waker)?;
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Event, Error>> {
+        let report = access.next_report(waker)?;
         Some(report.map(|report| self.0.event_of(report)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use selvedge::owned::SharedBuf;
 
 use crate::hub::Cancellation;
@@ -19,25 +20,18 @@ use crate::{Error, Message, Peer};
 pub struct Request {
     peer: Peer,
     incoming: Incoming<Message>,
-    pub(super) cancellation: Arc<Cancellation>,
-    deadline: Option<Instant>,
+    /// The time of [`clock`] at which this process took the request.
+    taken_at: Duration,
     /// Whether a response was sent.
     is_finished: AtomicBool,
 }
 
 impl Request {
-    pub(super) fn new(
-        peer: Peer,
-        incoming: Incoming<Message>,
-        cancellation: Arc<Cancellation>,
-    ) -> Self {
-        let time = Some(incoming.time).filter(|&time| time > 0);
-        let time = time.map(Duration::from_micros);
+    pub(super) fn new(peer: Peer, incoming: Incoming<Message>) -> Self {
         Self {
             peer,
-            deadline: time.and_then(|time| Instant::now().checked_add(time)),
             incoming,
-            cancellation,
+            taken_at: clock(),
             is_finished: AtomicBool::new(false),
         }
     }
@@ -52,15 +46,25 @@ impl Request {
         &self.incoming.payload
     }
 
-    /// The time until which the client waits, counted from when this process took the request;
-    /// `None` for a client that waits without a limit.
+    /// The time until which the client waits, counted from when this process took the request, to
+    /// within a tick of the kernel (10 ms at most); `None` for a client that waits without a limit.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        let time = Some(self.incoming.time).filter(|&time| time > 0)?;
+        let passed = clock().saturating_sub(self.taken_at);
+        let start = Instant::now().checked_sub(passed)?;
+        start.checked_add(Duration::from_micros(time))
     }
 
     /// Whether the client has dropped the request or is lost. A response is then not sent.
     pub fn is_cancelled(&self) -> bool {
-        self.cancellation.is_set(None)
+        let Peer { hub, shared } = &self.peer;
+        !self.is_finished.load(Ordering::Relaxed) && hub.is_closed(shared, self.incoming.id)
+    }
+
+    /// The cancellation of this request, for a handler that waits for one.
+    pub(super) fn cancellation(&self) -> Arc<Cancellation> {
+        let Peer { hub, shared } = &self.peer;
+        hub.cancellation(shared, self.incoming.id)
     }
 
     /// Sends a copy of `bytes` as the response. The call does not wait. Only the first response to
@@ -142,4 +146,10 @@ impl Drop for Request {
             self.fail("the server has dropped the request");
         }
     }
+}
+
+/// The monotonic clock with the resolution of the kernel's tick, which is read in a third of the
+/// time of the exact one.
+fn clock() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(Duration::ZERO, Duration::from)
 }

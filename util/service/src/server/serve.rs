@@ -62,7 +62,7 @@ impl Listener {
                 }
                 Event::Connected(_) | Event::Lost(..) => continue,
             };
-            let cancelled = Cancelled(Arc::clone(&request.cancellation));
+            let cancelled = Cancelled(request.cancellation());
             let handled = handler(request);
             handlers.push(async move {
                 // Dropping the future drops the request.

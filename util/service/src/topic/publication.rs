@@ -13,7 +13,6 @@ use std::ops::{Deref, DerefMut};
 use selvedge::Errno;
 use selvedge::owned::{Buf, Plain, SharedBuf, View};
 
-use crate::message::Body;
 use crate::wire::HEADER;
 use crate::{End, Error};
 
@@ -43,8 +42,8 @@ impl Publication {
     ///
     /// # Errors
     /// [`Error::Failed`] for a response that is no publication, and as [`Self::copy_to`].
-    pub(super) fn new(body: Body, lost: impl FnOnce(u64) -> u64) -> Result<Self, Error> {
-        let view = body.into_view().filter(|view| view.len() >= PREFIX);
+    pub(super) fn new(view: Option<View>, lost: impl FnOnce(u64) -> u64) -> Result<Self, Error> {
+        let view = view.filter(|view| view.len() >= PREFIX);
         let short = || Error::Failed("a publication has no number".to_owned());
         let view = view.ok_or_else(short)?;
         let number = view.read::<[u8; 8]>(HEADER).map_err(ended)?;

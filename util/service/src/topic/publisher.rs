@@ -83,7 +83,7 @@ impl Publisher {
             next: 0,
             subscribers: Vec::new(),
         };
-        let listener = Listener::bind_with(addresses, options)?;
+        let listener = Listener::bind_with(addresses, &options.lending())?;
         Ok(Self {
             buffers: Mutex::new(listener.lendable_buffers()),
             listener,

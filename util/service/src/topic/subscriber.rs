@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use super::publication::Publication;
 use crate::connection::{Connecting, Connection, connect_with};
 use crate::executor::{Step, operation};
-use crate::hub::Hub;
+use crate::hub::{Access, Hub};
 use crate::message::Body;
+use crate::port::Port;
 use crate::{Error, Options};
 
 /// The number of requests that a subscriber keeps outstanding: publications that the publisher
@@ -59,7 +59,7 @@ pub fn subscribe(addresses: &str) -> Subscribing {
 /// As [`crate::connect`].
 pub fn subscribe_with(addresses: &str, start: Start, options: &Options) -> Subscribing {
     Subscribing {
-        connecting: connect_with(addresses, options),
+        connecting: connect_with(addresses, &options.lending()),
         start,
     }
 }
@@ -95,6 +95,12 @@ impl Future for Subscribing {
 #[derive(Debug)]
 pub struct Subscriber {
     connection: Connection,
+    cursor: Cursor,
+}
+
+/// The progress of a subscription.
+#[derive(Debug)]
+struct Cursor {
     start: Start,
     /// The numbers of outstanding requests, in the order of their responses.
     requests: VecDeque<u64>,
@@ -105,14 +111,14 @@ pub struct Subscriber {
 impl Subscriber {
     fn new(connection: Connection, start: Start) -> Result<Self, Error> {
         connection.hub.accept_lent(&connection.shared);
-        let mut subscriber = Self {
-            connection,
+        let mut cursor = Cursor {
             start,
             requests: VecDeque::new(),
             expected: None,
         };
-        subscriber.fill_requests()?;
-        Ok(subscriber)
+        let hub = &connection.hub;
+        hub.with(|access| cursor.fill_requests(access, &connection))?;
+        Ok(Self { connection, cursor })
     }
 
     /// Takes the next publication. A future that is dropped before its completion has taken none.
@@ -121,24 +127,29 @@ impl Subscriber {
     /// The future fails with [`Error::Ended`] when the publisher is lost, and with [`Error::Failed`]
     /// for a publication beyond [`Options::max_message`].
     pub fn receive(&mut self) -> NextPublication<'_> {
-        NextPublication(self)
+        let Self { connection, cursor } = self;
+        NextPublication { connection, cursor }
     }
+}
 
-    fn fill_requests(&mut self) -> Result<(), Error> {
+impl Cursor {
+    fn fill_requests(
+        &mut self,
+        access: &mut Access<'_>,
+        connection: &Connection,
+    ) -> Result<(), Error> {
         while self.requests.len() < REQUESTS {
-            let request = self.connection.message_from(&self.start.encode())?;
-            let without_deadline = (None, Duration::ZERO);
-            let hub = &self.connection.hub;
-            let id = hub.request(&self.connection.shared, request, without_deadline)?;
+            let request = connection.message_from(&self.start.encode())?;
+            let id = access.request(&connection.shared, request, None)?;
             self.requests.push_back(id);
         }
         Ok(())
     }
 
-    fn take(&mut self, body: Body) -> Result<Publication, Error> {
+    fn take(&mut self, body: Body, port: &Port) -> Result<Publication, Error> {
         let expected = self.expected;
         let lost = |number: u64| expected.map_or(0, |expected| number.saturating_sub(expected));
-        let publication = Publication::new(body, lost)?;
+        let publication = Publication::new(body.into_view(port)?, lost)?;
         self.expected = Some(publication.number().saturating_add(1));
         Ok(publication)
     }
@@ -147,28 +158,35 @@ impl Subscriber {
 /// The future of [`Subscriber::receive`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited or waited for"]
-pub struct NextPublication<'a>(&'a mut Subscriber);
+pub struct NextPublication<'a> {
+    connection: &'a Connection,
+    cursor: &'a mut Cursor,
+}
 
-impl Step for NextPublication<'_> {
+impl<'a> Step<'a> for NextPublication<'a> {
     type Output = Publication;
 
-    fn hub(&self) -> &Arc<Hub> {
-        &self.0.connection.hub
+    fn hub(&self) -> &'a Arc<Hub> {
+        &self.connection.hub
     }
 
-    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Publication, Error>> {
-        if let Err(error) = self.0.fill_requests() {
+    fn step(
+        &mut self,
+        access: &mut Access<'_>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Publication, Error>> {
+        let Self { connection, cursor } = self;
+        if let Err(error) = cursor.fill_requests(access, connection) {
             return Some(Err(error));
         }
-        let id = *self.0.requests.front()?;
-        let connection = &self.0.connection;
-        let outcome = connection.hub.outcome(connection.shared.key, id, waker)?;
-        self.0.requests.pop_front();
+        let id = *cursor.requests.front()?;
+        let outcome = access.outcome(connection.shared.key, id, waker)?;
+        cursor.requests.pop_front();
         Some(outcome.and_then(|body| {
-            let publication = self.0.take(body)?;
+            let publication = cursor.take(body, access.port(&connection.shared))?;
             // The publisher may send the next one while the application handles this one. An error
             // is that of the next call.
-            let _ = self.0.fill_requests();
+            let _ = cursor.fill_requests(access, connection);
             Ok(publication)
         }))
     }

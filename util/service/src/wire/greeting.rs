@@ -22,19 +22,21 @@ pub(crate) struct Limits {
 
 /// The first payload of each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Greeting {
+pub(crate) struct Greeting<'a> {
     /// The version of the sender.
     pub(crate) version: u32,
     /// `None` if the sender has another version: only the version is then known.
     pub(crate) limits: Option<Limits>,
+    /// The sender's address, as the sender states it; empty where the transport reports it.
+    pub(crate) address: &'a [u8],
 }
 
-impl Greeting {
+impl<'a> Greeting<'a> {
     /// Parses a greeting. A greeting of another version has no limits.
     ///
     /// # Errors
     /// [`Malformed`] for any other bytes.
-    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Malformed> {
         let short = Malformed::Greeting(payload.len());
         let (magic, rest) = payload.split_first_chunk::<8>().ok_or(short)?;
         if *magic != MAGIC {
@@ -43,13 +45,16 @@ impl Greeting {
         let (version, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
         let version = u32::from_le_bytes(*version);
         if version != VERSION {
-            let limits = None;
-            return Ok(Self { version, limits });
+            return Ok(Self {
+                version,
+                limits: None,
+                address: &[],
+            });
         }
         let (&[m0, m1, _, _], rest) = rest.split_first_chunk::<4>().ok_or(short)?;
         let (blocks, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
         let (_, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
-        let message_len = rest.first_chunk::<8>().ok_or(short)?;
+        let (message_len, address) = rest.split_first_chunk::<8>().ok_or(short)?;
         let limits = Limits {
             messages: u16::from_le_bytes([m0, m1]),
             blocks: u32::from_le_bytes(*blocks),
@@ -58,12 +63,16 @@ impl Greeting {
         if limits.messages == 0 {
             return Err(Malformed::Window);
         }
-        let limits = Some(limits);
-        Ok(Self { version, limits })
+        Ok(Self {
+            version,
+            limits: Some(limits),
+            address,
+        })
     }
 
-    /// The bytes of the greeting of a receiver with these limits.
-    pub(crate) fn encode(limits: Limits, version: u32) -> Vec<u8> {
+    /// The bytes of the greeting of a receiver with these limits, and with its address where the
+    /// transport does not report it.
+    pub(crate) fn encode(limits: Limits, version: u32, address: &[u8]) -> Vec<u8> {
         [
             &MAGIC[..],
             &version.to_le_bytes(),
@@ -72,6 +81,7 @@ impl Greeting {
             &limits.blocks.to_le_bytes(),
             &[0; 4],
             &limits.message_len.to_le_bytes(),
+            address,
         ]
         .concat()
     }
@@ -124,9 +134,12 @@ mod tests {
 
     #[test]
     fn a_greeting_is_parsed_as_it_was_encoded() {
-        let bytes = Greeting::encode(LIMITS, VERSION);
-        let greeting = Greeting::parse(&bytes).unwrap();
-        assert_eq!((greeting.version, greeting.limits), (VERSION, Some(LIMITS)));
+        for address in [&b""[..], b"192.0.2.7:7000"] {
+            let bytes = Greeting::encode(LIMITS, VERSION, address);
+            let greeting = Greeting::parse(&bytes).unwrap();
+            assert_eq!((greeting.version, greeting.limits), (VERSION, Some(LIMITS)));
+            assert_eq!(greeting.address, address);
+        }
     }
 
     #[test]
@@ -140,7 +153,7 @@ mod tests {
     fn greetings_of_any_bytes_are_parsed_or_refused() {
         let mut random = fastrand::Rng::with_seed(2);
         for _ in 0..100_000 {
-            let mut bytes = Greeting::encode(LIMITS, VERSION);
+            let mut bytes = Greeting::encode(LIMITS, VERSION, b"192.0.2.7:1");
             bytes.truncate(random.usize(..=bytes.len()));
             for _ in 0..random.usize(..4) {
                 let index = random.usize(..bytes.len().max(1));

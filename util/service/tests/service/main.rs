@@ -9,6 +9,8 @@ mod failures;
 mod identity;
 mod lent;
 mod messages;
+#[cfg(feature = "ofi")]
+mod over_ofi;
 mod processes;
 mod refusals;
 mod requests;

@@ -134,13 +134,14 @@ impl<P: Publication> Keys<P> {
     /// memory.
     ///
     /// # Errors
-    /// [`Errno::NoKey`] if the requested key is in use; [`Errno::Inval`] unless `memory` is one
-    /// segment within the address space.
+    /// [`Errno::OpNotSupp`] for memory of a device; [`Errno::NoKey`] if the requested key is in
+    /// use; [`Errno::Inval`] unless `memory` is one segment within the address space.
     pub fn register(
         self: &Arc<Self>,
         memory: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        attr.check_system_memory("this provider")?;
         let &[segment] = memory else {
             let count = memory.len();
             let message = format!("a region of {count} segments: the limit is {MR_IOV_LIMIT}");
@@ -309,6 +310,28 @@ mod tests {
 
     fn segment(addr: u64, len: usize, key: u64) -> RmaIov {
         RmaIov { addr, len, key }
+    }
+
+    #[test]
+    fn memory_of_a_device_is_refused_with_interface_and_device() {
+        let keys = Arc::new(Keys::new(MrMode::empty()));
+        let mut memory = [0_u8; 8];
+        for iface in mr::HmemIface::ALL {
+            let mut attr = attr(MrAccess::SEND, 0);
+            (attr.iface, attr.device) = (*iface, 2);
+            let registered = keys.register(&[IovMut::new(&mut memory)], &attr);
+            if *iface == mr::HmemIface::System {
+                registered.unwrap();
+                continue;
+            }
+            let refused = registered.unwrap_err();
+            assert_eq!(refused.errno(), Errno::OpNotSupp);
+            let text = refused.to_string();
+            assert!(
+                text.contains(iface.text()) && text.contains("device 2"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

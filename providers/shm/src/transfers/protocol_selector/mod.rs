@@ -7,11 +7,13 @@
 //! speeds may change.
 
 mod mean;
+mod runs;
 mod sources;
 
 use std::time::{Duration, Instant};
 
 use self::mean::DecayingMean;
+use self::runs::Runs;
 pub(crate) use self::sources::RecentSources;
 use crate::peers::name::Name;
 
@@ -72,12 +74,16 @@ struct ClassState {
     measured: u32,
     /// Length of the exploitation period in messages; 0 during a probe.
     exploitation_len: u32,
+    /// The messages between pauses.
+    runs: Runs,
+    /// The part of the time by CMA that bounce segments may take.
+    cma_preference: f32,
 }
 
 /// The number of size classes: powers of two from 4 KiB up. The last class holds all larger sizes.
 const SIZE_CLASSES: usize = 16;
 /// The number of messages that a probe measures.
-const PROBE_LEN: u32 = 12;
+const PROBE_LEN: u32 = 16;
 /// The number of messages after which a protocol is probed again that an exploitation period has
 /// given up.
 const RECHECK_AFTER: u32 = 4 * PROBE_LEN;
@@ -85,8 +91,15 @@ const RECHECK_AFTER: u32 = 4 * PROBE_LEN;
 /// part of the message's time when it started.
 const SINGLE_GAP: u32 = 4;
 /// The number of messages at the start of a probe whose times do not enter the mean: for these
-/// messages the sender still chooses its eager segments by the previous protocol.
-const WARM_UP: u32 = 4;
+/// messages the sender still chooses its eager segments by the previous protocol, and the caches
+/// still hold the previous protocol's bytes.
+const WARM_UP: u32 = 8;
+/// Bounce segments are selected if their time is at most this part of the time by CMA, which leaves
+/// the sender's processor to the program.
+const CMA_PREFERENCE: f32 = 0.95;
+/// The same for messages in recent buffers. On a processor that other programs disturb, their times
+/// differ by less at random, and the first messages after each switch of the protocol are slow.
+const CMA_PREFERENCE_RECENT: f32 = 0.85;
 /// The number of messages after which a probe ends although it has measured too few.
 const PROBE_LEN_MAX: u32 = 256;
 /// The ratio of the lengths of an exploitation period and a probe. The first periods are shorter.
@@ -120,7 +133,10 @@ impl ProtocolSelector {
         peer: &Name,
     ) -> (RendezvousProtocol, Measurement) {
         if self.classes.is_empty() {
-            self.classes = vec![ClassState::default(); 2 * SIZE_CLASSES];
+            self.classes = vec![ClassState::new(CMA_PREFERENCE); 2 * SIZE_CLASSES];
+            for state in &mut self.classes[SIZE_CLASSES..] {
+                state.cma_preference = CMA_PREFERENCE_RECENT;
+            }
         }
         let state = &mut self.classes[usize::from(class.0)];
         let was_probe = state.exploitation_len == 0;
@@ -154,15 +170,32 @@ impl ProtocolSelector {
         let duration = now.duration_since(since.max(self.last_done));
         let gap = since.saturating_duration_since(self.last_done);
         self.last_done = now;
-        if switches == self.switches
-            && let Some(state) = self.classes.get_mut(usize::from(class.0))
-        {
-            state.record(protocol, duration, gap >= duration / SINGLE_GAP);
+        if let Some(state) = self.classes.get_mut(usize::from(class.0)) {
+            let is_settled = state.runs.record(since, now);
+            if switches == self.switches {
+                let is_single = gap >= duration / SINGLE_GAP;
+                state.record(protocol, duration, is_single, is_settled);
+            }
         }
     }
 }
 
 impl ClassState {
+    /// Returns a class in its first probe.
+    fn new(cma_preference: f32) -> Self {
+        Self {
+            cma: DecayingMean::default(),
+            bounce: DecayingMean::default(),
+            protocol: RendezvousProtocol::Bounce,
+            probes: 1,
+            started: 0,
+            measured: 0,
+            exploitation_len: 0,
+            runs: Runs::default(),
+            cma_preference,
+        }
+    }
+
     /// Selects the protocol of the next message.
     fn select(&mut self) -> RendezvousProtocol {
         match self.exploitation_len {
@@ -232,15 +265,21 @@ impl ClassState {
         self.measured = 0;
     }
 
-    fn record(&mut self, protocol: RendezvousProtocol, duration: Duration, is_single: bool) {
-        self.measured += 1;
+    fn record(
+        &mut self,
+        protocol: RendezvousProtocol,
+        duration: Duration,
+        is_single: bool,
+        is_settled: bool,
+    ) {
+        self.measured += u32::from(is_settled);
         let is_warming_up = self.exploitation_len == 0 && self.measured <= WARM_UP;
         let mean = self.mean_of(protocol);
-        match (is_warming_up, is_single) {
-            (true, true) => return mean.note_single(duration),
-            (true, false) => return,
-            (false, true) => mean.add_single(duration),
-            (false, false) => mean.add(duration),
+        match (is_settled && !is_warming_up, is_single) {
+            (false, true) => return mean.note_single(duration),
+            (false, false) => return,
+            (true, true) => mean.add_single(duration),
+            (true, false) => mean.add(duration),
         }
         if self.exploitation_len > 0 && self.measured.is_multiple_of(PROBE_LEN) {
             self.reconsider();
@@ -259,7 +298,7 @@ impl ClassState {
     }
 
     fn faster_protocol(&self) -> RendezvousProtocol {
-        if self.bounce.nanos() < self.cma.nanos() {
+        if self.bounce.nanos() < self.cma_preference * self.cma.nanos() {
             RendezvousProtocol::Bounce
         } else {
             RendezvousProtocol::Cma
@@ -288,21 +327,6 @@ impl Default for ProtocolSelector {
             last_done: Instant::now(),
             last_protocol: RendezvousProtocol::default(),
             switches: 0,
-        }
-    }
-}
-
-/// Returns a class in its first probe.
-impl Default for ClassState {
-    fn default() -> Self {
-        Self {
-            cma: DecayingMean::default(),
-            bounce: DecayingMean::default(),
-            protocol: RendezvousProtocol::Bounce,
-            probes: 1,
-            started: 0,
-            measured: 0,
-            exploitation_len: 0,
         }
     }
 }
@@ -549,6 +573,36 @@ mod tests {
         for number in 0..4000_u64 {
             let cma = if number % 10 == 0 { 80_000 } else { 2000 };
             bounced += run_single(&mut selector, cma, 3000);
+        }
+        assert!(bounced < 400, "{bounced} of 4000 bounced");
+    }
+
+    /// Differences of a few percent change by themselves, and each switch costs slow messages.
+    #[test]
+    fn bounce_segments_must_be_much_faster_for_recent_buffers() {
+        let mut selector = ProtocolSelector::default();
+        let bounced = run_class(&mut selector, RECENT, 1000, 3000, 2700);
+        assert!(bounced <= 4 * PROBE_LEN, "{bounced} of 1000 bounced");
+        let bounced = run_class(&mut selector, RECENT, 8000, 3000, 2400);
+        assert!(bounced > 4000, "{bounced} of 8000 bounced");
+    }
+
+    /// Runs of 40 messages between pauses. After a pause, eight copies by the kernel take ten times
+    /// as long.
+    #[test]
+    fn messages_after_a_pause_do_not_decide() {
+        let mut selector = ProtocolSelector::default();
+        let mut bounced = 0;
+        for number in 0..4000 {
+            let (cma, pause) = match number % 40 {
+                0 => (20_000, Duration::from_millis(20)),
+                1..8 => (20_000, Duration::ZERO),
+                _ => (2000, Duration::ZERO),
+            };
+            let (protocol, mut measurement) = selector.start(CLASS, &peer());
+            bounced += u32::from(protocol == RendezvousProtocol::Bounce);
+            measurement.since = selector.last_done + pause;
+            selector.record(measurement, measurement.since + nanos(protocol, cma, 3000));
         }
         assert!(bounced < 400, "{bounced} of 4000 bounced");
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use selvedge::atomic::Family;
 use selvedge::info::Version;
-use selvedge::{AddrFormat, Errno, Hints, Info, Result};
+use selvedge::{AddrFormat, Caps, Errno, Hints, Info, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidDomain, FidEp, Ops, OpsDomain, OpsMr, fclass, number};
 
@@ -38,6 +38,8 @@ pub(crate) struct Domain {
     abi: Abi,
     /// The format of the domain's addresses.
     format: AddrFormat,
+    /// Whether the domain was opened with `FI_HMEM`.
+    has_hmem: bool,
     /// The program's promise about its threads.
     hints: Hints,
     /// The domain's deferred work that is queued.
@@ -143,6 +145,7 @@ static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
                 offset,
                 key,
                 flags,
+                device: SYSTEM,
             };
             open_child!(domain, out, context, Mr::register(&*domain.inner, &request))
         },
@@ -157,14 +160,21 @@ static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
                 offset,
                 key,
                 flags,
+                device: SYSTEM,
             };
             open_child!(domain, out, context, Mr::register(&*domain.inner, &request))
         },
     )
     // fi_mr_regattr(3)
     .regattr(|domain, attr, flags, out| {
+        // A program that did not request FI_HMEM need not fill in the members for devices.
+        let size = if domain.has_hmem {
+            MR_ATTR_HMEM
+        } else {
+            MR_ATTR_1_0
+        };
         // SAFETY: the C caller follows fi_mr_regattr(3).
-        let attr = match unsafe { prefix(attr, MR_ATTR_1_0) } {
+        let attr = match unsafe { prefix(attr, size) } {
             Ok(attr) => attr,
             Err(errno) => return error_status(errno),
         };
@@ -175,6 +185,11 @@ static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
             offset: attr.offset,
             key: attr.requested_key,
             flags,
+            device: if domain.has_hmem {
+                (attr.iface, attr.device)
+            } else {
+                SYSTEM
+            },
         };
         open_child!(
             domain,
@@ -186,6 +201,10 @@ static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
 
 /// Bytes of `struct fi_mr_attr` that every version has. Later members describe devices.
 const MR_ATTR_1_0: usize = 64;
+/// Bytes of the structure up to the number of the device.
+const MR_ATTR_HMEM: usize = std::mem::offset_of!(abi::MrAttr, hmem_data);
+/// The interface and the device of the system's memory.
+const SYSTEM: (u32, u64) = (0, 0);
 
 impl Domain {
     /// The object of an opened domain, for a program of this API version and layout. `hints` has
@@ -202,6 +221,7 @@ impl Domain {
             version,
             abi,
             format: info.addr_format,
+            has_hmem: info.caps.contains(Caps::HMEM),
             hints,
             queued_work: QueuedWork::default(),
         }

@@ -5,7 +5,7 @@
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use selvedge::mr::Attr;
+use selvedge::mr::{Attr, Flags, HmemIface};
 use selvedge::{Domain, Errno, IovMut, MemoryRegion, MrAccess, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{FidMr, Ops, fclass, number};
@@ -65,28 +65,34 @@ pub(crate) struct Registration {
     pub(crate) offset: u64,
     pub(crate) key: u64,
     pub(crate) flags: u64,
+    /// The interface and the number of the device whose memory is registered.
+    pub(crate) device: (u32, u64),
 }
 
 impl Mr {
     /// Registers memory.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for an invalid list, and for unknown access; [`Errno::BadFlags`]; the
-    /// provider's.
+    /// [`Errno::Inval`] for an invalid list, for unknown access and for an unknown interface of
+    /// devices; [`Errno::BadFlags`]; the provider's.
     ///
     /// # Safety
     /// The caller follows fi_mr(3).
     pub(crate) unsafe fn register(domain: &dyn Domain, request: &Registration) -> Result<Self> {
         // SAFETY: passed on from the caller; an `IovMut` is laid out as an `iovec`.
         let region = unsafe { array(request.iov.cast::<IovMut>(), request.count) }?;
-        if request.flags & !IGNORED_FLAGS != 0 {
-            return Err(Errno::BadFlags);
-        }
+        let flags = Flags::from_bits(request.flags & !IGNORED_FLAGS).ok_or(Errno::BadFlags)?;
+        let (iface, device) = request.device;
+        let mut ifaces = HmemIface::ALL.iter().copied();
+        let iface = ifaces.find(|&known| known as u32 == iface);
         let base = region.first().ok_or(Errno::Inval)?.base.addr() as u64;
         let mut attr = Attr::default();
         attr.access = MrAccess::from_bits(request.access).ok_or(Errno::Inval)?;
         attr.requested_key = request.key;
         attr.offset = request.offset;
+        attr.iface = iface.ok_or(Errno::Inval)?;
+        attr.device = device;
+        attr.flags = flags;
         // SAFETY: passed on from the caller: the memory stays valid until the region is closed, and
         // only C code accesses it meanwhile.
         let inner = unsafe { domain.reg(region, &attr) };

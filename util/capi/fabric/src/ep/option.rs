@@ -10,7 +10,7 @@ use selvedge_abi::number::option as opt;
 use super::endpoint::Ep;
 use crate::pointer::{array, copy_out};
 
-/// `FI_HMEM_P2P_DISABLED`: device memory is not supported.
+/// `FI_HMEM_P2P_DISABLED`: the provider copies with the processor.
 const P2P_DISABLED: c_int = 3;
 
 /// The name of the option that has this number.
@@ -34,7 +34,10 @@ impl Ep {
             return Err(Errno::NoProtoOpt);
         }
         let bytes = match option {
-            opt::FI_HMEM_P2P => P2P_DISABLED.to_ne_bytes().to_vec(),
+            opt::FI_HMEM_P2P => match self.size(option) {
+                Ok(value) => (value as c_int).to_ne_bytes().to_vec(),
+                Err(_) => P2P_DISABLED.to_ne_bytes().to_vec(),
+            },
             opt::SHARED_MEMORY_PERMITTED => vec![1],
             _ => self.size(option)?.to_ne_bytes().to_vec(),
         };
@@ -58,18 +61,15 @@ impl Ep {
             // This library does not call CUDA, so both values are accepted.
             opt::CUDA_API_PERMITTED => return Ok(()),
             // Discovery chose the provider, and thereby the protocol.
-            opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
+            opt::SHARED_MEMORY_PERMITTED | opt::TX_SIZE | opt::RX_SIZE => {
                 return Err(Errno::OpNotSupp);
             }
+            // SAFETY: passed on from the caller.
+            opt::FI_HMEM_P2P => return self.set_hmem_p2p(unsafe { value_of(value, len) }?),
             _ => option_name(option)?,
         };
-        if len != size_of::<usize>() {
-            return Err(Errno::Inval);
-        }
-        // SAFETY: passed on from the caller; bytes need no alignment.
-        let bytes = unsafe { array(value.cast::<u8>(), len) }?;
-        let size = bytes.try_into().map(usize::from_ne_bytes);
-        let size = size.map_err(|_| Errno::Inval)?;
+        // SAFETY: passed on from the caller.
+        let size = usize::from_ne_bytes(unsafe { value_of(value, len) }?);
         match name {
             EpOptionName::MinMultiRecv | EpOptionName::EagerSize => {
                 self.set(EpOption::new(name, size))
@@ -79,7 +79,16 @@ impl Ep {
         }
     }
 
-    /// The value of an option that is a size.
+    /// Sets `FI_OPT_FI_HMEM_P2P`, of providers that have the option.
+    fn set_hmem_p2p(&self, value: [u8; size_of::<c_int>()]) -> Result {
+        let value = u32::from_ne_bytes(value) as usize;
+        match self.set(EpOption::FiHmemP2p(value)) {
+            Err(Errno::NoProtoOpt) => Err(Errno::OpNotSupp),
+            result => result,
+        }
+    }
+
+    /// The value of an option that is a number.
     fn size(&self, option: c_int) -> Result<usize> {
         match option {
             opt::TX_SIZE => return Ok(self.shared.draft().info.tx_attr.size),
@@ -112,4 +121,20 @@ impl Ep {
         draft.options.push(option);
         Ok(())
     }
+}
+
+/// Reads the value of an option, which has `N` bytes.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL and for another length.
+///
+/// # Safety
+/// `value` is NULL or points to `len` bytes.
+unsafe fn value_of<const N: usize>(value: *const c_void, len: usize) -> Result<[u8; N]> {
+    if len != N {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller; bytes need no alignment.
+    let bytes = unsafe { array(value.cast::<u8>(), len) }?;
+    bytes.try_into().map_err(|_| Errno::Inval)
 }

@@ -56,6 +56,11 @@ int main(int argc, char **argv)
 		IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, option, &size, sizeof size), -FI_EOPNOTSUPP);
 	bool is_allowed = false;
 	OK(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, CUDA_API_PERMITTED, &is_allowed, sizeof is_allowed));
+	int p2p = -1;
+	OK(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &p2p, (len = sizeof p2p, &len)));
+	IS(p2p, FI_HMEM_P2P_DISABLED);
+	IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &p2p, sizeof p2p), -FI_EOPNOTSUPP);
+	IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &size, sizeof size), -FI_EINVAL);
 	IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, SHARED_MEMORY_PERMITTED, &is_allowed, sizeof is_allowed),
 	   -FI_EOPNOTSUPP);
 	for (int option = 20; option < 32; option++)

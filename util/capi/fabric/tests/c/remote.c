@@ -167,6 +167,10 @@ static void half(int channel, bool first, const char *provider)
 	struct fi_mr_attr attr = {.mr_iov = &iov, .iov_count = 1, .access = FI_SEND | FI_RECV};
 	OK(fi_mr_regattr(side.domain, &attr, FI_RMA_EVENT, &other));
 	OK(fi_close(&other->fid));
+	/* Without FI_HMEM the interface is not read. */
+	attr.iface = FI_HMEM_CUDA;
+	OK(fi_mr_regattr(side.domain, &attr, 0, &other));
+	OK(fi_close(&other->fid));
 	OK(fi_mr_regv(side.domain, &iov, 1, FI_SEND, 0, 0, 0, &other, NULL));
 	OK(fi_close(&other->fid));
 	own_memory = (struct remote_memory){.addr = 0, .key = fi_mr_key(mr)};

@@ -11,7 +11,7 @@ use selvedge::atomic::{Datatype, Op};
 use selvedge::info::{EpType, Progress, Protocol, ResourceMgmt, Threading, TrafficClass};
 use selvedge::{
     AddrFormat, Caps, CompletionFlags, EpOptionName, Errno, InfoFlags, Mode, MrAccess, MrMode,
-    MsgOrder, OpFlags, av, cntr, collective, wait,
+    MsgOrder, OpFlags, av, cntr, collective, mr, wait,
 };
 
 use crate::harness::{Built, compile, create_once, has, output_of, with_selvedge};
@@ -135,6 +135,7 @@ fn compare_flags(comparison: &mut Comparison) {
     comparison.flags("FI_", bits!(MrAccess));
     comparison.flags("FI_", bits!(InfoFlags));
     comparison.flags("FI_MR_", bits!(MrMode));
+    comparison.flags("FI_", bits!(mr::Flags));
     comparison.flags("FI_ORDER_", bits!(MsgOrder));
     // Internal bits and lent messages, which C does not use.
     let internal = OpFlags::DEFAULT | OpFlags::DEFERRED | OpFlags::LEND;
@@ -167,6 +168,12 @@ fn compare_enumerations(comparison: &mut Comparison) {
     use wait::Object;
     let objects = raw![Object::None, Object::Unspec, Object::Fd, Object::Yield];
     comparison.variants("FI_WAIT_", objects);
+    comparison.variants(
+        "FI_HMEM_",
+        mr::HmemIface::ALL
+            .iter()
+            .map(|iface| (iface, *iface as u64)),
+    );
     let types = raw![av::Type::Unspec, av::Type::Map, av::Type::Table];
     comparison.variants("FI_AV_", types);
     let events = raw![cntr::Events::Comp, cntr::Events::Bytes];
@@ -191,6 +198,7 @@ fn compare_modules(comparison: &mut Comparison) {
         ("work", "FI_OP_"),
         ("kind", "FI_TYPE_"),
         ("param", "FI_PARAM_"),
+        ("bus", "FI_BUS_"),
         ("link", "FI_LINK_"),
         ("option", "FI_OPT_"),
     ];

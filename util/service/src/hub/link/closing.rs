@@ -45,15 +45,15 @@ pub(in crate::hub) fn send_close(port: &Port, peer: FiAddr, key: Key, payloads: 
         message.copy_from_slice(text.as_bytes());
         port.send_frame(message.into_frame(&header), peer, key, 0)
     });
-    if let Ok(Err(error)) = sent {
-        log::debug!("the last frame to {peer:?} cannot be sent: {}", error.errno);
+    if let Ok(Err((errno, _))) = sent {
+        log::debug!("the last frame to {peer:?} cannot be sent: {errno}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::{Scheme, ServiceAddress, Token};
+    use crate::port::{ServiceAddress, Token};
     use crate::wire::Greeting;
     use crate::{Event, Listener, Options};
 
@@ -63,18 +63,18 @@ mod tests {
         let address = format!("shm://closing-{}", std::process::id());
         let listener = Listener::bind(&address).unwrap();
         let options = Options::new();
-        let port = Port::open(Scheme::Shm, None, &options).unwrap();
         let server = ServiceAddress::parse_list(&address).unwrap();
+        let port = Port::connect(&server[0], &options).unwrap();
         let server = port.insert(&server[0].address).unwrap();
-        let greeting = Greeting::encode(options.limits, options.version);
+        let greeting = Greeting::encode(options.limits, options.version, &[]);
         let mut message = Header::new(Kind::Message);
         (message.is_announced, message.len) = (true, 9000);
         let mut close = Header::new(Kind::Close);
         close.id = 1;
         let send = |header: Header, payload: &[u8]| {
             let frame = port.message_from(payload).unwrap();
-            let posted = port.send(frame.into_frame(&header), server, Token::Hello);
-            posted.unwrap();
+            let frame = port.pooled(frame.into_frame(&header)).unwrap();
+            port.send(frame, server, Token::Hello).unwrap();
         };
         let mut hello = Header::new(Kind::Hello);
         hello.len = greeting.len() as u64;

@@ -3,6 +3,7 @@
 pub(super) mod closing;
 mod lending;
 mod posts;
+mod probing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ use selvedge::owned::Handle;
 use self::closing::{Closing, send_close};
 use self::lending::Lending;
 use self::posts::{Post, Posted};
+use self::probing::Probing;
 use super::shared::{Cancellation, Shared};
-use crate::machine::{Event, Machine, Payload};
+use crate::machine::{Event, IdMap, Machine, Payload};
 use crate::message::Body;
 use crate::port::{Port, Sends};
-use crate::{End, Error};
+use crate::{End, Error, Message};
 
 /// A request whose response is outstanding, or has not been collected.
 #[derive(Debug)]
@@ -49,10 +51,12 @@ pub(in crate::hub) struct Link {
     unsent: VecDeque<(u64, u64)>,
     closing: Closing,
     lending: Lending,
+    probing: Probing,
     /// The number of the last message that was sent.
     pub(in crate::hub) last_sent: u64,
-    pub(in crate::hub) calls: FxHashMap<u64, Call>,
-    /// The requests that the application has taken and not finished.
+    pub(in crate::hub) calls: IdMap<Call>,
+    /// The cancellations of requests that the application has taken and not finished, where a
+    /// handler waits for one.
     pub(in crate::hub) active: FxHashMap<u64, Arc<Cancellation>>,
     /// Tasks that wait until their message is sent.
     pub(in crate::hub) sent_wakers: Vec<Waker>,
@@ -85,8 +89,9 @@ impl Link {
             unsent: VecDeque::new(),
             closing: Closing::default(),
             lending: Lending::default(),
+            probing: Probing::default(),
             last_sent: 0,
-            calls: FxHashMap::default(),
+            calls: IdMap::new(),
             active: FxHashMap::default(),
             sent_wakers: Vec::new(),
             room_wakers: Vec::new(),
@@ -107,8 +112,33 @@ impl Link {
 
     /// Posts the receive that fails when the peer ends.
     pub(in crate::hub) fn watch(&mut self, port: &Port) -> Result<(), Error> {
-        self.watch = Some(port.watch(self.peer, self.shared.key)?);
+        self.watch = port.watch(self.peer, self.shared.key)?;
         Ok(())
+    }
+
+    /// Queues a probe of a peer whose death the transport does not report, if it is time. Returns
+    /// when the next one is due.
+    pub(in crate::hub) fn probe(&mut self, port: &Port, now: Instant) -> Option<Instant> {
+        if port.scheme.reports_peers() || !self.is_open() {
+            return None;
+        }
+        let (is_due, next) = self.probing.next(now);
+        if is_due {
+            self.machine.probe();
+        }
+        Some(next)
+    }
+
+    /// Whether the transport has refused everything to this peer for too long, although none of
+    /// this connection's sends is outstanding.
+    pub(in crate::hub) fn is_unreachable(&mut self, port: &Port, now: Instant) -> bool {
+        let is_refused = self.is_blocked() && self.sends.outstanding() == 0;
+        !port.scheme.reports_peers() && self.probing.is_refused_for_long(is_refused, now)
+    }
+
+    /// The number of sends without a completion.
+    pub(in crate::hub) const fn outstanding_sends(&self) -> u64 {
+        self.sends.outstanding()
     }
 
     /// Notes the completion of the send in this slot.
@@ -135,9 +165,14 @@ impl Link {
         self.bulk_receives.remove(&number);
     }
 
-    /// Reports the machine's events and posts its outputs. Adds the tasks to wake to `woken`.
-    /// An error ends the connection.
-    pub(in crate::hub) fn pump(&mut self, port: &Port, woken: &mut Vec<Waker>) -> Result<(), End> {
+    /// Reports the machine's events and posts its outputs. Adds the tasks to wake to `woken`. `now`
+    /// reads the clock for the deadlines of requests. An error ends the connection.
+    pub(in crate::hub) fn pump(
+        &mut self,
+        port: &Port,
+        woken: &mut Vec<Waker>,
+        now: impl Fn() -> Instant,
+    ) -> Result<(), End> {
         while let Some(event) = self.machine.next_event() {
             self.report(event, woken)?;
         }
@@ -151,7 +186,7 @@ impl Link {
             }
         }
         while self.sends.has_room()
-            && let Some(output) = self.machine.next_output(Instant::now)
+            && let Some(output) = self.machine.next_output(&now)
         {
             if !self.post(Post::new(output, port, &self.lending)?, port)? {
                 break;
@@ -179,6 +214,16 @@ impl Link {
         } else {
             End::Lost(reason)
         }
+    }
+
+    /// # Errors
+    /// [`Error::TooLarge`] for a message beyond the peer's limit.
+    pub(in crate::hub) fn check_length(&self, message: &Message) -> Result<(), Error> {
+        let (len, limit) = (message.len(), self.shared.remote_limit);
+        if len as u64 > limit {
+            return Err(Error::TooLarge { len, limit });
+        }
+        Ok(())
     }
 
     /// Posts; returns whether there was room.
@@ -229,10 +274,7 @@ impl Link {
         match event {
             Event::Response { id, outcome } => {
                 // A request that was dropped has no call, one that has timed out has its outcome.
-                let call = self
-                    .calls
-                    .get_mut(&id)
-                    .filter(|call| call.outcome.is_none());
+                let call = self.calls.get_mut(id).filter(|call| call.outcome.is_none());
                 if let Some(call) = call {
                     let failed = |text: Body| Error::Failed(text.to_text());
                     call.outcome = Some(outcome.map_err(failed));
@@ -277,7 +319,7 @@ impl Link {
         if let Some(watch) = self.watch.take() {
             port.cancel(watch);
         }
-        for call in self.calls.values_mut() {
+        for (_, call) in self.calls.iter_mut() {
             call.outcome
                 .get_or_insert_with(|| Err(Error::Ended(end.clone())));
             woken.extend(call.waker.take());

@@ -5,14 +5,16 @@ use selvedge::{Errno, FiAddr};
 
 use super::lending::Lending;
 use crate::machine::{Output, message_number};
-use crate::message::Body;
+use crate::message::{Body, Frame};
 use crate::port::{Key, Port, PostError};
 use crate::{End, Error};
 
 /// An output with its buffer.
 #[derive(Debug)]
 pub(super) enum Post {
-    /// An operation that owns its buffer.
+    /// A frame, and the number of the message that it sends; 0 for none.
+    Frame { message: u64, frame: Frame },
+    /// Another operation that owns its buffer.
     Owned {
         purpose: Purpose,
         /// The number of the message that is sent by this post; 0 for none.
@@ -25,7 +27,6 @@ pub(super) enum Post {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    Frame,
     /// The payload of the announcement with this number.
     Bulk(u64),
     /// The receive of the payload of the announcement with this number.
@@ -71,12 +72,17 @@ impl Post {
             Output::Frame(header, Some(payload)) => {
                 let payload = payload.into_message(port).map_err(no_memory)?;
                 let message = message_number(&header);
-                owned(Purpose::Frame, message, payload.into_frame(&header))
+                let frame = port
+                    .sendable(payload.into_frame(&header))
+                    .map_err(no_memory)?;
+                Ok(Self::Frame { message, frame })
             }
             Output::Frame(header, None) => {
                 let empty = port.message(0).map_err(no_memory)?;
+                let frame = empty.into_frame(&header);
                 // The payload of an announced message is still to be sent.
-                owned(Purpose::Frame, 0, empty.into_frame(&header))
+                let message = 0;
+                Ok(Self::Frame { message, frame })
             }
             Output::Bulk {
                 number,
@@ -89,10 +95,11 @@ impl Post {
                 payload,
             } => {
                 let payload = payload.into_message(port).map_err(no_memory)?;
-                owned(Purpose::Bulk(number), message, payload.into_bulk())
+                let buf = port.pooled(payload.into_bulk()).map_err(no_memory)?;
+                owned(Purpose::Bulk(number), message, buf)
             }
             Output::Receive { number, len } => {
-                let buf = port.message(len).map_err(no_memory)?.into_bulk();
+                let buf = port.take(len).map_err(no_memory)?;
                 let purpose = if lending.is_accepted {
                     Purpose::ReceiveLent(number)
                 } else {
@@ -111,6 +118,14 @@ impl Post {
         slot: u32,
     ) -> Result<Posted, End> {
         let posted = match self {
+            Self::Frame { message, frame } => {
+                let posted = port.send_frame(frame, peer, key, slot);
+                let posted = posted.map(|has_completion| Posted::Frame {
+                    message,
+                    has_completion,
+                });
+                posted.map_err(|(errno, frame)| (errno, Self::Frame { message, frame }))
+            }
             Self::Owned {
                 purpose,
                 message,
@@ -137,13 +152,6 @@ fn post_owned(
     buf: Buf,
 ) -> Result<Posted, (Errno, Post)> {
     let posted = match purpose {
-        Purpose::Frame => {
-            let posted = port.send_frame(buf, peer, key, slot);
-            posted.map(|has_completion| Posted::Frame {
-                message,
-                has_completion,
-            })
-        }
         Purpose::Bulk(number) => {
             let posted = port.send_bulk(buf, peer, key, number, slot);
             posted.map(|()| Posted::Bulk { message, number })

@@ -4,10 +4,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Hub;
 use crate::Error;
+use crate::hub::{Access, Hub};
 
-/// A polling thread reads the clock once in this number of polls, which take microseconds.
+/// A waiting thread reads the clock once in this number of polls, which take microseconds. A result
+/// that comes before costs no clock.
 const CLOCK_TURNS: u32 = 64;
 
 impl Hub {
@@ -15,20 +16,18 @@ impl Hub {
     ///
     /// # Errors
     /// [`Error::Transport`] when the thread cannot wait.
+    #[inline]
     pub(crate) fn wait<T>(
         &self,
         deadline: Option<Instant>,
-        mut ready: impl FnMut() -> Option<T>,
+        mut ready: impl FnMut(&mut Access<'_>) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         loop {
-            if let Some(result) = ready() {
-                return Ok(Some(result));
-            }
             if let Some(_leader) = self.waiting.lead() {
                 return self.lead(deadline, ready);
             }
             let follower = self.waiting.follow();
-            if let Some(result) = ready() {
+            if let Some(result) = self.with(&mut ready) {
                 return Ok(Some(result));
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -46,38 +45,47 @@ impl Hub {
     fn lead<T>(
         &self,
         deadline: Option<Instant>,
-        mut ready: impl FnMut() -> Option<T>,
+        mut ready: impl FnMut(&mut Access<'_>) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let (mut spin_until, mut turns) = (None, 0_u32);
+        let mut turn = self.turn();
         loop {
-            let is_active = self.poll();
-            if let Some(result) = ready() {
+            if let Some(result) = ready(&mut turn.access()) {
+                turn.release();
                 return Ok(Some(result));
             }
+            let is_active = turn.poll();
             if is_active {
+                self.waiting.notify();
                 spin_until = None;
-                continue;
             }
             turns = turns.wrapping_add(1);
-            if !self.spin.is_zero() && spin_until.is_some() && turns % CLOCK_TURNS != 0 {
-                std::hint::spin_loop();
+            if (is_active || !self.spin.is_zero()) && turns % CLOCK_TURNS != 0 {
+                turn = turn.yield_turn();
                 continue;
             }
             let now = Instant::now();
             if deadline.is_some_and(|at| at <= now) {
-                return Ok(None);
+                let result = ready(&mut turn.access());
+                turn.release();
+                return Ok(result);
             }
-            if now < *spin_until.get_or_insert(now + self.spin) {
-                self.sweep();
-                std::hint::spin_loop();
+            let has_changed = turn.sweep(now) || is_active;
+            if has_changed || now < *spin_until.get_or_insert(now + self.spin) {
+                turn = turn.yield_turn();
                 continue;
             }
-            if self.settle()? {
+            let settled = turn.settle();
+            turn.release();
+            if settled? {
                 let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
                 self.parker.block(left)?;
                 self.take_events();
                 spin_until = None;
+            } else {
+                self.waiting.notify();
             }
+            turn = self.turn();
         }
     }
 
@@ -87,16 +95,14 @@ impl Hub {
     /// # Errors
     /// [`Error::Transport`] when nothing can be waited for.
     pub(crate) fn settle(&self) -> Result<bool, Error> {
-        self.sweep();
-        if self.poll() {
-            return Ok(false);
+        let mut turn = self.turn();
+        let _ = turn.sweep(Instant::now());
+        let settled = turn.settle();
+        turn.release();
+        if settled == Ok(false) {
+            self.waiting.notify();
         }
-        for port in &self.ports {
-            if !port.try_wait()? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        settled
     }
 
     /// The descriptor that is readable when [`Self::settle`] has something to do.
@@ -116,7 +122,9 @@ impl Hub {
     /// Takes the events of the timer and of signals.
     pub(crate) fn take_events(&self) {
         self.parker.take_signal();
-        self.take_expiration();
+        let mut turn = self.turn();
+        turn.take_expiration();
+        turn.release();
     }
 
     /// How long a thread polls before it blocks.

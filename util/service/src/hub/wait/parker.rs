@@ -16,7 +16,7 @@ use crate::Error;
 /// A set of descriptors: those of the ports, a timer, and an event by which threads of this process
 /// end a wait.
 #[derive(Debug)]
-pub(super) struct Parker {
+pub(in crate::hub) struct Parker {
     epoll: Epoll,
     timer: TimerFd,
     event: EventFd,
@@ -25,7 +25,7 @@ pub(super) struct Parker {
 }
 
 impl Parker {
-    pub(super) fn new<'a>(
+    pub(in crate::hub) fn new<'a>(
         ports: impl Iterator<Item = Result<BorrowedFd<'a>, Error>>,
     ) -> Result<Self, Error> {
         let open = || -> Result<Self, Errno> {
@@ -54,12 +54,12 @@ impl Parker {
     }
 
     /// The descriptor that is readable when a wait ends.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::hub) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
     /// Sets the timer.
-    pub(super) fn set_timer(&self, at: Instant) {
+    pub(in crate::hub) fn set_timer(&self, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
         // Zero would stop the timer.
         let left = TimeSpec::from_duration(left.max(Duration::from_nanos(1)));
@@ -72,7 +72,7 @@ impl Parker {
     }
 
     /// Ends the current wait, or the next one.
-    pub(super) fn signal(&self) {
+    pub(in crate::hub) fn signal(&self) {
         // A full counter is readable, too.
         let _ = self.event.write(1);
         // After the write: a thread that takes the signal finds the counter that it is to clear.
@@ -80,7 +80,7 @@ impl Parker {
     }
 
     /// Takes the event of [`Self::signal`]. Without one, the call is no system call.
-    pub(super) fn take_signal(&self) {
+    pub(in crate::hub) fn take_signal(&self) {
         if self.is_signalled.load(Ordering::Acquire)
             && self.is_signalled.swap(false, Ordering::Acquire)
         {
@@ -89,13 +89,13 @@ impl Parker {
     }
 
     /// Takes the event of the timer. Returns whether there was one.
-    pub(super) fn take_expiration(&self) -> bool {
+    pub(in crate::hub) fn take_expiration(&self) -> bool {
         let mut expirations = [0; 8];
         nix::unistd::read(&self.timer, &mut expirations).is_ok()
     }
 
     /// Blocks until the descriptor is readable or `timeout` has passed.
-    pub(super) fn block(&self, timeout: Option<Duration>) -> Result<(), Error> {
+    pub(in crate::hub) fn block(&self, timeout: Option<Duration>) -> Result<(), Error> {
         let timeout = match timeout {
             None => PollTimeout::NONE,
             // Rounded up, so that the thread does not spin through the last millisecond.
@@ -112,7 +112,7 @@ impl Parker {
 
     /// Whether a wait would end at once.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_readable(&self) -> bool {
+    pub(in crate::hub) fn is_readable(&self) -> bool {
         let mut fds = [PollFd::new(self.fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO) != Ok(0)
     }

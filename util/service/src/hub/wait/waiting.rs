@@ -7,7 +7,7 @@
 //! under the same lock. Code that has changed something therefore sees every follower that has not
 //! found the result, and a hub without followers needs no notification.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ const FOLLOW_MAX: Duration = Duration::from_millis(10);
 
 /// The waiting threads of a hub.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    threads: Mutex<Threads>,
+pub(in crate::hub) struct Waiting {
+    has_leader: AtomicBool,
+    /// The number of notifications.
+    version: Mutex<u64>,
     led: Condvar,
     /// The number of threads that follow, or are about to.
     followers: AtomicUsize,
@@ -27,40 +29,34 @@ pub(super) struct Waiting {
     drivers: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
-struct Threads {
-    has_leader: bool,
-    /// The number of notifications.
-    version: u64,
-}
-
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Threads> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn version(&self) -> MutexGuard<'_, u64> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the followers, and those that are about to follow.
-    pub(super) fn notify(&self) {
+    pub(in crate::hub) fn notify(&self) {
         if self.followers.load(Ordering::SeqCst) > 0 {
-            self.lock().version += 1;
+            *self.version() += 1;
             self.led.notify_all();
         }
     }
 
     /// Makes this thread the leader, unless there is one, or a driver.
-    pub(super) fn lead(&self) -> Option<Leader<'_>> {
-        let mut threads = self.lock();
-        if threads.has_leader || self.is_driven() {
-            return None;
-        }
-        threads.has_leader = true;
-        Some(Leader(self))
+    pub(in crate::hub) fn lead(&self) -> Option<Leader<'_>> {
+        let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+        let is_leader = !self.is_driven()
+            && self
+                .has_leader
+                .compare_exchange(false, true, success, failure)
+                .is_ok();
+        is_leader.then(|| Leader(self))
     }
 
     /// Registers a follower, which then checks for a result before it waits.
-    pub(super) fn follow(&self) -> Follower<'_> {
+    pub(in crate::hub) fn follow(&self) -> Follower<'_> {
         self.followers.fetch_add(1, Ordering::SeqCst);
-        let version = self.lock().version;
+        let version = *self.version();
         Follower {
             waiting: self,
             version,
@@ -68,45 +64,49 @@ impl Waiting {
     }
 
     /// Whether a task or thread drives the hub's futures.
-    pub(super) fn is_driven(&self) -> bool {
+    pub(in crate::hub) fn is_driven(&self) -> bool {
         self.drivers.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn add_driver(&self) {
+    pub(in crate::hub) fn add_driver(&self) {
         self.drivers.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn remove_driver(&self) {
+    pub(in crate::hub) fn remove_driver(&self) {
         self.drivers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// A leader. The leadership ends when this is dropped, also when the code that it calls panics.
 #[derive(Debug)]
-pub(super) struct Leader<'a>(&'a Waiting);
+pub(in crate::hub) struct Leader<'a>(&'a Waiting);
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        self.0.lock().has_leader = false;
+        // Both are `SeqCst`, and so are the registration of a follower and its load of
+        // `has_leader`: either this thread sees the follower and notifies it, or the follower sees
+        // that there is no leader.
+        self.0.has_leader.store(false, Ordering::SeqCst);
         self.0.notify();
     }
 }
 
 /// A registered follower.
 #[derive(Debug)]
-pub(super) struct Follower<'a> {
+pub(in crate::hub) struct Follower<'a> {
     waiting: &'a Waiting,
     version: u64,
 }
 
 impl Follower<'_> {
     /// Waits until the next notification after the registration, or for a short time.
-    pub(super) fn wait(&self, left: Option<Duration>) {
-        let threads = self.waiting.lock();
+    pub(in crate::hub) fn wait(&self, left: Option<Duration>) {
+        let version = self.waiting.version();
+        let has_leader = self.waiting.has_leader.load(Ordering::SeqCst);
         // The end of a leader that this thread has not seen is a notification, too.
-        if threads.version == self.version && (threads.has_leader || self.waiting.is_driven()) {
+        if *version == self.version && (has_leader || self.waiting.is_driven()) {
             let left = left.unwrap_or(FOLLOW_MAX).min(FOLLOW_MAX);
-            let waited = self.waiting.led.wait_timeout(threads, left);
+            let waited = self.waiting.led.wait_timeout(version, left);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
