@@ -1,9 +1,10 @@
 //! Peeking at messages, claiming and discarding them.
 
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
-use selvedge_testkit::local::settle;
+use selvedge_testkit::local::{settle, until};
+use selvedge_testkit::random::Random;
 
-use crate::common::{MessagePair, Rx, Tx, pattern, received, sent, with_data};
+use crate::common::{Done, MessagePair, Rx, Tx, pattern, received, sent, with_data};
 use crate::provider::{self, PROTOCOLS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -96,6 +97,48 @@ fn a_peek_reports_the_oldest_message_that_its_tag_and_source_accept() {
     assert_none(&pair, &peek(0x11, PEEK).from(to_c));
     let unknown = peek(0x11, PEEK).from(FiAddr(99));
     assert_eq!(pair.b.try_recv(&unknown), Err(Errno::Inval));
+}
+
+/// Messages of the endpoint to itself and of another one, which arrive at any time.
+#[test]
+fn a_receive_takes_the_message_that_a_peek_has_found() {
+    let pair = provider::with_defaults().pair();
+    let to_itself = pair.b.insert_endpoint(&pair.b);
+    let send = |from_a: bool, len: usize| {
+        if from_a {
+            pair.a.send(&Tx::tagged(pair.to_b, 5, &pattern(1, len)));
+        } else {
+            pair.b.send(&Tx::tagged(to_itself, 5, &pattern(2, len)));
+        }
+    };
+    let mut random = Random::new(7);
+    for _ in 0..300 {
+        let a_is_first = random.below(2) == 0;
+        let lens = [(); 2].map(|()| LENGTHS[random.index(LENGTHS.len())]);
+        send(a_is_first, lens[0]);
+        let second_is_late = random.below(2) == 0;
+        if !second_is_late {
+            send(!a_is_first, lens[1]);
+        }
+        for number in 0..2 {
+            let peeked = until(|| {
+                pair.b.recv(&peek(5, PEEK).context(3));
+                until(|| next_at(&pair, 3)).outcome.ok()
+            });
+            if number == 0 && second_is_late {
+                send(!a_is_first, lens[1]);
+            }
+            pair.b.recv(&Rx::tagged(5, 200_000).context(4));
+            let received = until(|| next_at(&pair, 4));
+            assert_eq!(received.entry().len, peeked.len);
+        }
+    }
+}
+
+/// Polls both endpoints. Returns a completion of `b` with this context, and drops others.
+fn next_at(pair: &MessagePair, context: u64) -> Option<Done> {
+    pair.a.poll();
+    pair.b.poll().filter(|done| done.context() == context)
 }
 
 #[test]
