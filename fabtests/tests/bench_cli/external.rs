@@ -218,3 +218,36 @@ fn iceoryx2_is_measured_if_required() {
         assert_eq!(pair[0]["bench"], pair[1]["bench"]);
     }
 }
+
+#[test]
+fn baselines_that_do_not_fit_the_service_layer_are_refused() {
+    let _guard = exclusive();
+    for (args, remedy) in [
+        ("bench -S 8 --against tarpc", "add --service"),
+        (
+            "bench -S 8 --service --against ucx",
+            "iceoryx2, tarpc or tonic",
+        ),
+    ] {
+        let error = run_failing(&args.split(' ').collect::<Vec<_>>());
+        assert!(error.contains(remedy), "{error}");
+    }
+}
+
+#[test]
+fn requests_are_measured_beside_other_libraries_if_required() {
+    let _guard = exclusive();
+    if !is_required(Need::Iceoryx2) {
+        return skip(Need::Iceoryx2, "the first build takes minutes: require it");
+    }
+    let args = "bench --service --bench msg_pingpong -S 64,100000 -I 20 --reps 1 \
+                --against iceoryx2,tarpc,tonic --json --timeout 3000";
+    let report = run_json(&args.split_whitespace().collect::<Vec<_>>());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 8);
+    for row in rows.chunks(4) {
+        let names = row.iter().map(|row| text(row, "implementation"));
+        let names: Vec<_> = names.map(|name| name.split(' ').next().unwrap()).collect();
+        assert_eq!(names, ["selvedge", "iceoryx2", "tarpc", "tonic"]);
+    }
+}

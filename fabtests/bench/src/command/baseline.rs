@@ -3,8 +3,8 @@
 use anyhow::{bail, ensure};
 
 use super::placement::PairLauncher;
-use crate::comparison::{CompiledProgram, Contestant, Iceoryx2, Mpi};
-use crate::fabric::{Bench, OpenOrder};
+use crate::comparison::{BuiltProgram, CompiledProgram, Contestant, Mpi};
+use crate::fabric::{Bench, BenchConfig, OpenOrder};
 use crate::pair::Pair;
 
 /// The implementation that the benchmarks measure beside this one.
@@ -12,8 +12,8 @@ use crate::pair::Pair;
 pub(super) enum Baseline {
     /// libfabric's provider of the same name, or UCX.
     Compiled(CompiledProgram),
-    /// Publish-subscribe of iceoryx2.
-    Iceoryx2(Iceoryx2),
+    /// Publish-subscribe or requests of iceoryx2, or calls of tarpc or tonic.
+    Built(BuiltProgram),
     /// Two ranks of MPI.
     Mpi(Mpi),
     /// Another provider of Selvedge.
@@ -32,7 +32,9 @@ impl Baseline {
         let baseline = match name {
             "libfabric" => Self::Compiled(CompiledProgram::libfabric(transport)?),
             "ucx" => Self::Compiled(CompiledProgram::ucx(transport)?),
-            "iceoryx2" => Self::Iceoryx2(Iceoryx2::build()?),
+            "iceoryx2" => Self::Built(BuiltProgram::iceoryx2()?),
+            "tarpc" => Self::Built(BuiltProgram::tarpc()?),
+            "tonic" => Self::Built(BuiltProgram::tonic()?),
             "mpi" => {
                 let routes = Mpi::compile(transport.as_deref())?;
                 return Ok(routes.into_iter().map(Self::Mpi).collect());
@@ -55,13 +57,15 @@ impl Baseline {
             Ok(Self::Provider(name.to_owned()))
         } else {
             bail!(
-                "--against {name}: choose libfabric, ucx, iceoryx2, mpi, bmi, {}",
+                "--against {name}: choose libfabric, ucx, iceoryx2, mpi, bmi, tarpc, tonic, {}",
                 names.join(", ")
             )
         }
     }
 
-    /// Starts the processes of the baseline of a measured `provider`, and opens their endpoints.
+    /// Starts the processes of the baseline of a measured `provider`, and opens their endpoints. Of
+    /// the order's configuration, only a program that is built uses a part: whether it exchanges
+    /// requests.
     ///
     /// # Errors
     /// When a process cannot be started or an endpoint cannot be opened.
@@ -71,7 +75,14 @@ impl Baseline {
         order: &OpenOrder,
         launcher: PairLauncher,
     ) -> anyhow::Result<Contestant> {
-        let order = order.clone();
+        let config = BenchConfig {
+            service: order.config.service,
+            ..BenchConfig::default()
+        };
+        let order = OpenOrder {
+            config: BenchConfig::default(),
+            ..order.clone()
+        };
         let (name, order) = match self {
             Self::Compiled(program) => (
                 program.version(),
@@ -87,10 +98,12 @@ impl Baseline {
                     ..order
                 },
             ),
-            Self::Iceoryx2(program) => (
+            Self::Built(program) => (
                 program.version(),
                 OpenOrder {
+                    provider: Some(program.name().to_owned()),
                     backend: true,
+                    config,
                     ..order
                 },
             ),
@@ -128,7 +141,7 @@ impl Baseline {
         } = launcher;
         match self {
             Self::Compiled(program) => program.start(provider, placement, deadline),
-            Self::Iceoryx2(program) => program.start(placement, deadline),
+            Self::Built(program) => program.start(placement, deadline),
             Self::Mpi(ranks) => ranks.start(provider, placement, deadline),
             Self::Provider(_) | Self::Bmi => launcher.start_pair(),
         }
@@ -137,7 +150,27 @@ impl Baseline {
 
 /// Whether the baseline of a name is a provider of Selvedge.
 pub(super) fn is_provider(name: &str) -> bool {
-    !matches!(name, "libfabric" | "ucx" | "iceoryx2" | "mpi" | "bmi")
+    !matches!(
+        name,
+        "libfabric" | "ucx" | "iceoryx2" | "mpi" | "bmi" | "tarpc" | "tonic"
+    )
+}
+
+/// Refuses a baseline that does not fit the measurement of the service layer, or fits it alone.
+///
+/// # Errors
+/// An error that names the baseline and the option.
+pub(super) fn check_service(name: &str, is_service: bool) -> anyhow::Result<()> {
+    let has_calls = matches!(name, "tarpc" | "tonic");
+    ensure!(
+        is_service || !has_calls,
+        "--against {name} measures remote procedure calls: add --service"
+    );
+    ensure!(
+        !is_service || has_calls || name == "iceoryx2",
+        "--service is measured beside iceoryx2, tarpc or tonic, not beside {name}"
+    );
+    Ok(())
 }
 
 /// The benchmarks that the baseline of a name has beside a command line that names none; `None` for
@@ -154,14 +187,17 @@ pub(super) fn default_benches(name: &str) -> Option<Vec<Bench>> {
 pub(super) fn check_bench(name: &str, bench: Bench) -> anyhow::Result<()> {
     let is_tagged = matches!(bench, Bench::TaggedPingpong | Bench::TaggedBw);
     let has_bench = match name {
-        "bmi" | "iceoryx2" => is_tagged,
+        "tarpc" | "tonic" => matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
+        "bmi" => is_tagged,
+        "iceoryx2" => is_tagged || bench == Bench::MsgPingpong,
         "mpi" => is_tagged || bench == Bench::TaggedBibw,
         "ucx" => !bench.is_untagged() && bench != Bench::RmaWritePingpong || is_tagged,
         _ => true,
     };
     ensure!(
         has_bench,
-        "--against {name} does not measure {bench}: choose tagged_pingpong or tagged_bw"
+        "--against {name} does not measure {bench}: choose tagged_pingpong, or tagged_bw without \
+         --service"
     );
     Ok(())
 }

@@ -54,10 +54,10 @@ pub struct Args {
     special: bool,
     /// Measure baselines in turns, separated by commas: libfabric, ucx and mpi (by C programs that
     /// are compiled now), iceoryx2 (by a Rust program that is built now), bmi (over the same
-    /// provider), or another provider
+    /// provider), or another provider. With --service: iceoryx2, tarpc or tonic
     #[arg(
         long,
-        value_name = "libfabric|ucx|iceoryx2|mpi|bmi|PROVIDER",
+        value_name = "libfabric|ucx|iceoryx2|mpi|bmi|tarpc|tonic|PROVIDER",
         value_delimiter = ','
     )]
     against: Vec<String>,
@@ -142,6 +142,7 @@ impl Args {
             "--baseline goes with one implementation: name only one with --against"
         );
         for name in &self.against {
+            baseline::check_service(name, self.contestants.is_service())?;
             plan.benches
                 .iter()
                 .try_for_each(|&bench| baseline::check_bench(name, bench))?;
@@ -159,7 +160,7 @@ impl Args {
             let mut names = self.against.iter();
             let of_baselines = names.find_map(|name| baseline::default_benches(name));
             benches = match of_baselines {
-                Some(benches) => benches,
+                Some(benches) if !self.contestants.is_service() => benches,
                 _ if self.ep_type == EndpointType::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
                 _ => self.contestants.benches(),
             };
@@ -222,7 +223,7 @@ fn measure_memory(
     let mut memory = vec![measure_one(SELVEDGE, provider)?];
     for baseline in baselines {
         match baseline {
-            Baseline::Bmi | Baseline::Iceoryx2(_) | Baseline::Mpi(_) => {}
+            Baseline::Bmi | Baseline::Built(_) | Baseline::Mpi(_) => {}
             Baseline::Compiled(program) => {
                 let (name, pair) = (program.version(), baseline.start(provider, launcher)?);
                 memory.push(MemoryUse::measure(name.to_owned(), pair, None, false)?);

@@ -83,6 +83,11 @@ impl ContestantArgs {
             lent: false,
             heap: false,
             service: false,
+            wait: if self.service {
+                WaitStrategy::Spin
+            } else {
+                self.wait
+            },
             ..self.clone()
         };
         ensure!(
@@ -132,6 +137,10 @@ impl ContestantArgs {
              untagged messages would match them"
         );
         Ok(())
+    }
+
+    pub(super) const fn is_service(&self) -> bool {
+        self.service
     }
 
     fn is_plain(&self) -> bool {
@@ -222,7 +231,7 @@ impl ContestantArgs {
         )?];
         let provider = contestants[0].opened.provider.clone();
         for baseline in baselines {
-            contestants.push(baseline.open(&provider, order, launcher)?);
+            contestants.push(baseline.open(&provider, &measured_order, launcher)?);
         }
         contestants.extend(match self {
             _ if !baselines.is_empty() || self.is_plain() => None,

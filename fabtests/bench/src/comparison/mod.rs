@@ -15,7 +15,7 @@ mod versus;
 pub use concurrent::{Pairs, Receivers, Ring, Senders};
 pub use contestant::{Contestant, Measured, Runner};
 pub use draft::Draft;
-pub use external::{CompiledProgram, Iceoryx2, Mpi};
+pub use external::{BuiltProgram, CompiledProgram, Mpi};
 pub use memory::MemoryUse;
 pub use opening::Opening;
 pub use plan::{Plan, Point};

@@ -3,6 +3,7 @@
 
 mod loops;
 mod ports;
+mod requests;
 
 use std::process::ExitCode;
 
@@ -13,9 +14,10 @@ use selvedge_bench::clock::Clock;
 use selvedge_bench::fabric::{Bench, BenchOrder, OpenOrder, Opened};
 use selvedge_bench::pair::Side;
 use selvedge_bench::pair::role::{self, Backend};
-use selvedge_bench::timing::Timing;
+use selvedge_bench::timing::{Timing, round_trips};
 
 use ports::{Participant, Ports};
+use requests::Requests;
 
 /// Takes part in benchmarks over iceoryx2; `bench --against iceoryx2` starts this program
 #[derive(Debug, Parser)]
@@ -47,11 +49,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn open(_: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
+fn open(order: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
     Ok(Box::new(Iceoryx2 {
         participant: Participant::open()?,
+        uses_requests: order.config.service,
         peer: None,
         ports: None,
+        requests: None,
         runs: 0,
     }))
 }
@@ -60,11 +64,15 @@ fn open(_: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
 #[derive(Debug)]
 struct Iceoryx2 {
     participant: Participant,
+    /// Whether round trips are requests and responses.
+    uses_requests: bool,
     /// Name of the peer.
     peer: Option<String>,
     /// The ports of the last run. They stay open until the next run begins, when the peer has
     /// received the last sample.
     ports: Option<Ports>,
+    /// The same for requests.
+    requests: Option<Requests>,
     /// Number of runs, which both processes count alike.
     runs: u64,
 }
@@ -86,12 +94,23 @@ impl Backend for Iceoryx2 {
 
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
         let peer = self.peer.as_deref().context("no peer")?;
-        self.ports = None;
+        (self.ports, self.requests) = (None, None);
         self.runs += 1;
+        if self.uses_requests {
+            let run = (side, self.runs);
+            let requests = Requests::open(&self.participant, peer, run, order)?;
+            let (requests, mut number) = (self.requests.insert(requests), 0);
+            return round_trips(clock, order.counts, || {
+                number += 1;
+                requests.exchange(order.size, number)
+            });
+        }
         let ports = Ports::open(&self.participant, peer, self.runs, order)?;
         let ports = self.ports.insert(ports);
         match order.bench {
-            Bench::TaggedPingpong => loops::pingpong(ports, side, clock, order),
+            Bench::MsgPingpong | Bench::TaggedPingpong => {
+                loops::pingpong(ports, side, clock, order)
+            }
             Bench::TaggedBw => loops::stream(ports, side, clock, order),
             other => bail!("{other} is not measured over iceoryx2"),
         }

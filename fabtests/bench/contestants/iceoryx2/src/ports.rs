@@ -10,6 +10,7 @@ use iceoryx2::prelude::{
     SignalHandlingMode, ipc,
 };
 use iceoryx2::service::builder::publish_subscribe::Builder;
+use iceoryx2::service::builder::request_response;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 use selvedge_bench::fabric::{BenchOrder, ends};
 
@@ -55,7 +56,27 @@ impl Participant {
     }
 }
 
+impl Participant {
+    /// The service through which the process `name` responds to requests in this run.
+    pub(crate) fn requests(&self, name: &str, run: u64) -> anyhow::Result<RequestService> {
+        let name: ServiceName = format!("{name}/requests/{run}").as_str().try_into()?;
+        let line = Alignment::new(LINE).context("a power of two")?;
+        let service = self.node.service_builder(&name);
+        Ok(service
+            .request_response::<[u8], [u8]>()
+            .request_payload_alignment(line)
+            .response_payload_alignment(line)
+            .enable_safe_overflow_for_requests(false)
+            .enable_safe_overflow_for_responses(false)
+            .max_active_requests_per_client(2)
+            .max_servers(1)
+            .max_clients(1)
+            .max_nodes(2))
+    }
+}
+
 type Service = Builder<[u8], (), ipc::Service>;
+type RequestService = request_response::Builder<[u8], (), [u8], (), ipc::Service>;
 
 /// The ports of one run.
 #[derive(Debug)]
@@ -101,7 +122,10 @@ impl Ports {
 
     /// Lends memory for a message of `len` bytes, writes its ends and sends it.
     #[inline]
-    #[expect(unsafe_code, reason = "a sample that is filled completely would be a copy")]
+    #[expect(
+        unsafe_code,
+        reason = "a sample that is filled completely would be a copy"
+    )]
     pub(crate) fn send(&self, len: usize, number: u64) -> anyhow::Result<()> {
         let sample = self.publisher.loan_slice_uninit(len)?;
         // SAFETY: a sample is a `u8` slice in memory that the publisher has mapped: the kernel has
@@ -131,18 +155,28 @@ impl Ports {
         Ok(true)
     }
 
-    /// Polls until a message arrives. Yields the processor after many polls, which may be that of
-    /// the peer.
+    /// Polls until a message arrives.
     #[inline]
     pub(crate) fn receive(&self, len: usize, number: u64) -> anyhow::Result<()> {
-        let mut polls = 0_u32;
-        while !self.try_receive(len, number)? {
-            polls += 1;
-            if polls.is_multiple_of(POLLS_BEFORE_YIELD) {
-                std::thread::yield_now();
-            }
+        wait_until(|| Ok(self.try_receive(len, number)?.then_some(())))
+    }
+}
+
+/// Polls until there is a value. Yields the processor after many polls, which may be that of the
+/// peer.
+#[inline]
+pub(crate) fn wait_until<T>(
+    mut poll: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let mut polls = 0_u32;
+    loop {
+        if let Some(value) = poll()? {
+            return Ok(value);
         }
-        Ok(())
+        polls += 1;
+        if polls.is_multiple_of(POLLS_BEFORE_YIELD) {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -151,7 +185,7 @@ fn has_subscriber(service: &PortFactory<ipc::Service, [u8], ()>) -> bool {
 }
 
 /// Polls until `find` returns a value.
-fn wait_for<T>(
+pub(crate) fn wait_for<T>(
     name: &str,
     mut find: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
