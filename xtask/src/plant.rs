@@ -260,7 +260,7 @@ const PLANTS: &[Plant] = plants! {
         "messages of recent buffers are measured with others": "SIZE_CLASSES * usize::from(is_recent)" => "SIZE_CLASSES * usize::from(is_recent && false)"
             fails "classes_are_separate";
         "a protocol that was given up is not probed again soon": "self.started + RECHECK_AFTER" => "self.exploitation_len"
-            fails "a_protocol_that_was_dropped_is_probed_again_soon";
+            fails "a_protocol_that_was_given_up_is_probed_again_soon";
         "recent buffers switch at small differences": "state.cma_preference = CMA_PREFERENCE_RECENT" => "state.cma_preference = CMA_PREFERENCE"
             fails "bounce_segments_must_be_much_faster_for_recent_buffers";
     }

@@ -59,9 +59,10 @@ impl Requests {
             Self::Client(client) => request(client, len, number),
             Self::Server(server) => {
                 let request = wait_until(|| Ok(server.receive()?))?;
+                let received = request.payload().len();
                 ensure!(
-                    request.payload().len() == len,
-                    "a request of another length"
+                    received == len,
+                    "a request of {received} bytes, not of {len}"
                 );
                 ends::check(request.payload(), number)?;
                 respond(&request, len, number)
@@ -87,9 +88,10 @@ fn request(
     ends::write(request.payload_mut(), number);
     let pending = request.send()?;
     let response = wait_until(|| Ok(pending.receive()?))?;
+    let received = response.payload().len();
     ensure!(
-        response.payload().len() == len,
-        "a response of another length"
+        received == len,
+        "a response of {received} bytes, not of {len}"
     );
     ends::check(response.payload(), number)
 }

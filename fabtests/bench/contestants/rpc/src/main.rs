@@ -158,7 +158,11 @@ impl Rpc {
                     response.len()
                 }
             };
-            ensure!(len == order.size, "a response of {len} bytes");
+            ensure!(
+                len == order.size,
+                "a response of {len} bytes, not of {}",
+                order.size
+            );
             Ok(())
         })
     }

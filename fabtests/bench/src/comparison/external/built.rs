@@ -107,7 +107,7 @@ impl BuiltProgram {
 
 impl Drop for BuiltProgram {
     fn drop(&mut self) {
-        // The processes of a pair are killed.
+        // Processes that do not exit in time are killed.
         if self.library.leaves_memory {
             let _ = Command::new(&self.program).arg("clean").status();
         }

@@ -609,7 +609,7 @@ mod tests {
 
     /// An exploitation period gives up a protocol for good only if a probe confirms the decision.
     #[test]
-    fn a_protocol_that_was_dropped_is_probed_again_soon() {
+    fn a_protocol_that_was_given_up_is_probed_again_soon() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 4000, 2000, 3000);
         run(&mut selector, 2 * PROBE_LEN, 9000, 3000);
