@@ -165,7 +165,7 @@ fn remote_memory_is_measured_on_request() {
     }
     let error = run_failing(&["bench", "--against", "nonsense"]);
     assert!(
-        error.contains("choose libfabric, ucx, iceoryx2, mpi, bmi, shm"),
+        error.contains("choose libfabric, ucx, iceoryx2, mpi, bmi, tarpc, tonic, shm"),
         "{error}"
     );
     let error = run_failing(&["bench", "--bench", "atomic_add", "-S", "16"]);
