@@ -107,7 +107,7 @@ fn the_measured_protocol_times_are_logged() {
         let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &side_addr, 1..40);
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..100);
         if LINES.has(EP_CTRL, "large messages are bounced") {
             return skip(
                 Need::System,
